@@ -1,0 +1,82 @@
+# Every target that needs Python depends on the stamp, so that each installs by itself, pinned, into .venv.
+
+PYTHON ?= python3
+SEEDS ?= 2000
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+# protocol-replicas, where replicas is the number of processes in a group. Skeen's groups have one process.
+FUZZ_RUNS := skeen-1 \
+	basecast-3 basecast-5 \
+	fastcast-3 fastcast-5 \
+	multipaxos-3 multipaxos-5
+FUZZ_TARGETS := $(FUZZ_RUNS:%=fuzz-%)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check lint format bench fuzz clean $(FUZZ_TARGETS)
+
+help: ## Show this help
+	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@printf '\nVariables:\n'
+	@printf '  %-12s %s\n' \
+		PYTHON 'the interpreter behind .venv, 3.11 or newer ($(PYTHON))' \
+		SEEDS 'seeds of each run of make fuzz ($(SEEDS))' \
+		PYTEST_ARGS 'more arguments for pytest, such as -k name'
+
+setup: $(STAMP) ## Install everything, pinned, into .venv
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { \
+		echo "error: '$(PYTHON)' was not found; install Python 3.11 or newer," \
+			"or name one: make PYTHON=python3.12" >&2; \
+		exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: amcast needs Python 3.11 or newer, but '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1);" \
+			"name another: make PYTHON=python3.12" >&2; \
+		exit 1; }
+	@echo "Installing into $(VENV) ..."
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(STAMP) ## Run the demo
+	@$(BIN)/amcast demo
+
+test: $(STAMP) ## Run the tests on all cores
+	$(BIN)/python -m pytest -q -n auto $(PYTEST_ARGS)
+
+check: ## Run what CI runs: lint, then test
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test
+
+lint: $(STAMP) ## Check style, formatting, types and import directions
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## Format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## Run the benchmarks
+	$(BIN)/python -m bench
+
+fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
+
+$(FUZZ_TARGETS): fuzz-%: $(STAMP)
+	$(BIN)/amcast fuzz --protocol $(word 1,$(subst -, ,$*)) --replicas $(word 2,$(subst -, ,$*)) \
+		--seeds $(SEEDS) --faults all
+
+clean: ## Remove .venv, caches and build output (runs/ stays)
+	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \
+		.mypy_cache .pytest_cache .ruff_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

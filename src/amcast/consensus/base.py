@@ -1,0 +1,85 @@
+"""A group's replicated log, as the layer above sees it.
+
+Composition has one rule: effects go sideways, calls go down, decisions return up. A log's handlers return what the
+layer above must act on, in order; a log calls nobody back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire
+
+
+class Decided(NamedTuple):
+    """The next instance of the log. Instances come in order, each once; an empty value decides nothing."""
+
+    instance: int
+    value: bytes  # the encoded batch of entries, as the leader proposed it
+
+
+class Elected(NamedTuple):
+    """This process leads the group from now on. What earlier leaders may have decided is on its way."""
+
+
+class StateWanted(NamedTuple):
+    """A replica needs state from before this log begins: answer with `send_state`."""
+
+    peer: ProcessId
+
+
+class StateReceived(NamedTuple):
+    """State of another replica to replace one's own with; later instances follow."""
+
+    state: bytes
+
+
+Decision = Decided | Elected | StateWanted | StateReceived
+
+
+class Log(ABC):
+    """`entries` that are proposed may be any msgspec value; a batch of them is encoded once, by the leader."""
+
+    group: GroupId
+
+    @property
+    @abstractmethod
+    def is_leader(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def leader(self) -> ProcessId | None:
+        """Who leads, as far as this process knows."""
+
+    @property
+    @abstractmethod
+    def snapshot_due(self) -> bool:
+        """The layer above should call `compact` after it has applied all decisions."""
+
+    @abstractmethod
+    def recover(self, records: Sequence[Record]) -> None: ...
+
+    @abstractmethod
+    def on_start(self, out: Outbox) -> list[Decision]: ...
+
+    @abstractmethod
+    def propose(self, entry: Any, out: Outbox, lazy: bool = False) -> None:
+        """Orders an entry if this process leads; otherwise it is dropped, and whoever needs it tries again.
+
+        Everything proposed until the end of the turn goes into one instance. A lazy entry waits for company.
+        """
+
+    @abstractmethod
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]: ...
+
+    @abstractmethod
+    def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]: ...
+
+    @abstractmethod
+    def compact(self, state: bytes, out: Outbox) -> None:
+        """The state after everything decided so far: makes it durable and forgets what it covers."""
+
+    @abstractmethod
+    def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None: ...

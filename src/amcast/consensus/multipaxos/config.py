@@ -1,0 +1,20 @@
+"""Timing and sizes of a Multi-Paxos log. Time is counted in ticks, so that a clock that jumps disturbs nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PaxosConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tick_us: int = 10_000  # heartbeats, retransmission and elections are driven by this timer
+    election_ticks: int = 10  # silence after which a leader is suspected; each member adds as much again at random
+    retransmit_ticks: int = 3
+    window: int = 16  # instances in flight; what is proposed meanwhile makes the next batch
+    snapshot_every: int = 1_000  # instances between snapshots
+    lag_max: int = 10_000  # a learner further behind than this gets state instead of values
+    learn_chunk: int = 256  # values in one answer to a learner that lags
+
+    @staticmethod
+    def for_rtt(rtt_us: int) -> PaxosConfig:
+        """Timeouts that suit a network whose longest round trip this is."""
+        return PaxosConfig(tick_us=max(10_000, rtt_us // 2))

@@ -1,0 +1,451 @@
+"""Multi-Paxos for a group of 2f+1 processes: a log that survives f crashes, and the restart of any number.
+
+Guarantees: all members (and remote learners) are handed the same values in the same order; what was decided stays
+decided, through any number of crashes and restarts with the disk intact, and through the loss of disks of up to f members
+at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the leader to all
+learners; a stable leader runs phase 1 once.
+
+Departures from the textbook: the first member leads ballot 0 without phase 1, since no ballot is below it. A member
+that hears a live leader does not answer other candidates, so that a member that was cut off can't depose a leader
+that serves the others. A leader that a majority no longer answers steps down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Wire, encode
+from ..base import Decision, Elected, StateReceived, StateWanted
+from .acceptor import Acceptor
+from .config import PaxosConfig
+from .learner import Learner
+from .messages import (
+    NOTHING,
+    Accept,
+    Accepted,
+    Ballot,
+    CatchUp,
+    Heartbeat,
+    HeartbeatAck,
+    Learn,
+    Nack,
+    Prepare,
+    Promise,
+    Readd,
+    Rejoin,
+    Vote,
+    Welcome,
+    ballot_of,
+    decode_readd,
+    encode_readd,
+    owner_of,
+    round_of,
+)
+
+FOLLOWER, CANDIDATE, LEADER = range(3)
+
+
+class MultiPaxos(Learner):
+    def __init__(
+        self,
+        group: GroupId,
+        process: ProcessId,
+        topology: Topology,
+        config: PaxosConfig,
+        rng: Random,
+        remote_learners: Sequence[ProcessId] = (),
+    ) -> None:
+        super().__init__(group, process, topology, config)
+        self._rng = rng
+        self._remote_learners = tuple(remote_learners)
+        self._acceptor = Acceptor(promised=self._leader_ballot)
+        self._role = FOLLOWER
+        self._ballot: Ballot = -1  # of this process's own candidacy or leadership
+        self._welcome: Welcome | None = None
+        # Followers and candidates
+        self._heard_tick = 0
+        self._patience = 0
+        self._promises: dict[ProcessId, Promise] = {}
+        # Leaders
+        self._batch: list[Any] = []
+        self._urgent = False  # the batch holds an entry that should not wait for company
+        self._timer_set = False
+        self._next_free = 0  # the first instance that nothing was proposed for
+        self._in_flight: dict[int, int] = {}  # instance -> tick of its last 2a
+        self._heard_from: dict[ProcessId, int] = {}
+        self._applied_by: dict[ProcessId, int] = {}
+        self._readding: dict[ProcessId, int] = {}
+        self._propose_key = f"log.{group}.propose"
+
+    # -- what the layer above sees
+
+    @property
+    def is_leader(self) -> bool:
+        return self._role == LEADER
+
+    @property
+    def snapshot_due(self) -> bool:
+        return super().snapshot_due if self._acceptor.is_member else self._may_return()
+
+    def recover(self, records: Sequence[Record]) -> None:
+        snapshot, votes = self._acceptor.recover(records)
+        self._is_first_start = False
+        if not self._acceptor.is_member:
+            self._acceptor.incarnation = self._rng.getrandbits(62) | 1
+        if snapshot is not None:
+            self._next = self._floor = self._snapshot_next = snapshot.next
+            self._incarnations = dict(snapshot.incarnations)
+            self._recovered = [StateReceived(snapshot.state)]
+        for vote in votes:
+            if vote.instance >= self._next:
+                slot = self._slot(vote.instance)
+                if vote.ballot >= slot.ballot:
+                    slot.ballot, slot.value = vote.ballot, vote.value
+
+    def on_start(self, out: Outbox) -> list[Decision]:
+        decisions = super().on_start(out)
+        self._be_patient()
+        if not self._is_first_start:
+            return decisions
+        self._acceptor.format(out)
+        if owner_of(self._leader_ballot) == self._process:
+            self._ballot = self._leader_ballot
+            return self._lead(out)
+        return []
+
+    def propose(self, entry: Any, out: Outbox, lazy: bool = False) -> None:
+        if self._role != LEADER:
+            return
+        self._batch.append(entry)
+        if not lazy:
+            self._urgent = True
+            self._set_propose_timer(out)
+
+    def compact(self, state: bytes, out: Outbox) -> None:
+        if self._welcome is not None and not self._acceptor.is_member and self._may_return():
+            self._return_to_group(self._welcome)
+        if not self._acceptor.is_member:
+            return
+        self._snapshot_next = self._next
+        votes = tuple(self._votes_from(self._next))
+        self._acceptor.snapshot(self._next, dict(self._incarnations), state, votes, out)
+        self._truncate(self._next - self._config.lag_max)
+
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]:
+        match message:
+            case HeartbeatAck():
+                self._on_heartbeat_ack(sender, message)
+                return []
+            case CatchUp():
+                return self._on_catch_up(sender, message, out)
+            case Prepare():
+                return self._on_prepare(sender, message, out)
+            case Promise():
+                return self._on_promise(sender, message, out)
+            case Nack():
+                return self._on_nack(sender, message, out)
+            case Rejoin():
+                return self._on_rejoin(sender, message, out)
+            case Welcome():
+                return self._on_welcome(sender, message, out)
+            case _:
+                return super().on_message(sender, message, out)
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
+        if key == self._propose_key:
+            self._timer_set = False
+            return self._propose_batch(out)
+        return super().on_timer(key, out)
+
+    def _on_tick(self, out: Outbox) -> list[Decision]:
+        if not self._acceptor.is_member:
+            out.send_all(self._others(), Rejoin(self.group, self._acceptor.incarnation))
+            return []
+        if self._role == LEADER:
+            return self._tick_leader(out)
+        if self._ticks - self._heard_tick > self._patience:
+            return self._campaign(out)
+        if self._role == CANDIDATE:
+            missing = [p for p in self._others() if p not in self._promises]
+            out.send_all(missing, Prepare(self.group, self._ballot, self._next))
+        return []
+
+    def _others(self) -> list[ProcessId]:
+        self._refresh_members()
+        return [p for p in self._members if p != self._process]
+
+    def _learners(self) -> list[ProcessId]:
+        """Everyone else who is sent 2a and 2b."""
+        return [*self._others(), *self._remote_learners]
+
+    def _be_patient(self) -> None:
+        """Randomised, so that members do not campaign against each other for ever."""
+        self._heard_tick = self._ticks
+        self._patience = self._config.election_ticks + self._rng.randrange(self._config.election_ticks + 1)
+
+    # -- acceptor
+
+    def _on_accept(self, sender: ProcessId, message: Accept, out: Outbox) -> list[Decision]:
+        acceptor = self._acceptor
+        if not acceptor.is_member:
+            return super()._on_accept(sender, message, out)
+        if owner_of(message.ballot) != sender or not self._is_member(sender):
+            return []
+        if message.ballot < acceptor.promised:
+            out.send(sender, Nack(self.group, acceptor.promised))
+            return []
+        self._follow(message.ballot)
+        if message.instance < self._floor:
+            return [StateWanted(sender)]  # decided and forgotten here, and its leader does not know
+        self._vote(message.ballot, message.instance, message.value, out)
+        return self._advance(out)
+
+    def _vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> None:
+        slot = self._slot(instance)
+        if slot.ballot < ballot and not slot.decided:
+            self._acceptor.vote(Vote(instance, ballot, value), out)
+            self._hold_value(slot, ballot, value)
+        # A repeated 2a means that a vote was lost: vote again, for a decided instance as well.
+        if not slot.decided:
+            self._count_vote(slot, ballot, self._process)
+        out.send_all(self._learners(), Accepted(self.group, ballot, instance))
+
+    def _on_prepare(self, sender: ProcessId, message: Prepare, out: Outbox) -> list[Decision]:
+        acceptor = self._acceptor
+        if not acceptor.is_member or owner_of(message.ballot) != sender or not self._is_member(sender):
+            return []
+        if self._hears_a_leader() and sender != self.leader:
+            return []
+        if message.ballot < acceptor.promised:
+            out.send(sender, Nack(self.group, acceptor.promised))
+            return []
+        if message.ballot > acceptor.promised:
+            acceptor.promise(message.ballot, out)
+        self._role = FOLLOWER
+        self._be_patient()
+        votes = tuple(self._votes_from(message.first))
+        out.send(sender, Promise(self.group, message.ballot, acceptor.incarnation, self._floor, votes))
+        return []
+
+    def _votes_from(self, first: int) -> list[Vote]:
+        slots = self._slots
+        return [Vote(i, slots[i].ballot, slots[i].value) for i in sorted(slots) if i >= first and slots[i].ballot >= 0]
+
+    def _hears_a_leader(self) -> bool:
+        if self._role == LEADER:
+            return True
+        heard_recently = self._ticks - self._heard_tick < self._config.election_ticks
+        return self._role == FOLLOWER and heard_recently and self._leader_ballot >= self._acceptor.promised
+
+    # -- election
+
+    def _campaign(self, out: Outbox, above: Ballot = -1) -> list[Decision]:
+        self._role = CANDIDATE
+        self._be_patient()
+        round_ = round_of(max(self._acceptor.promised, self._leader_ballot, above)) + 1
+        self._ballot = ballot_of(round_, self._process)
+        self._acceptor.promise(self._ballot, out)
+        votes = tuple(self._votes_from(self._next))
+        own = Promise(self.group, self._ballot, self._acceptor.incarnation, self._floor, votes)
+        self._promises = {self._process: own}
+        out.send_all(self._others(), Prepare(self.group, self._ballot, self._next))
+        return self._try_to_lead(out)
+
+    def _on_promise(self, sender: ProcessId, message: Promise, out: Outbox) -> list[Decision]:
+        if self._role != CANDIDATE or message.ballot != self._ballot or not self._is_member(sender):
+            return []
+        if message.floor > self._next:
+            # That member has forgotten what this one never learned: learn first, lead later.
+            self._role = FOLLOWER
+            self._be_patient()
+            self._ask(sender, out)
+            return []
+        self._promises[sender] = message
+        return self._try_to_lead(out)
+
+    def _try_to_lead(self, out: Outbox) -> list[Decision]:
+        values = self._best_votes()
+        incarnations = dict(self._incarnations)
+        for instance in sorted(values):
+            if (readd := decode_readd(values[instance].value)) is not None:
+                incarnations[readd.process] = readd.incarnation
+        mask = 0
+        for process, promise in self._promises.items():
+            if promise.incarnation == incarnations.get(process, 0):
+                mask |= self._counter.bit(process)
+            # Otherwise the promise is of a disk that is lost: see the acceptor's law.
+        if not self._counter.is_quorum(mask):
+            return []
+        decisions = self._lead(out)
+        for instance in range(self._next, max(values, default=-1) + 1):
+            vote = values.get(instance)
+            decisions += self._propose_value(instance, vote.value if vote else NOTHING, out)
+        return decisions
+
+    def _best_votes(self) -> dict[int, Vote]:
+        best: dict[int, Vote] = {}
+        for promise in self._promises.values():
+            for vote in promise.votes:
+                if vote.instance >= self._next and (
+                    vote.instance not in best or best[vote.instance].ballot < vote.ballot
+                ):
+                    best[vote.instance] = vote
+        return best
+
+    def _lead(self, out: Outbox) -> list[Decision]:
+        self._role = LEADER
+        self._leader_ballot = self._ballot
+        self._batch = []
+        self._in_flight = {}
+        self._readding = {}
+        self._next_free = self._next
+        self._heard_from = {p: self._ticks for p in self._others()}
+        self._applied_by = {}
+        self._promises = {}
+        self._send_heartbeat(out)
+        return [Elected()]
+
+    def _follow(self, ballot: Ballot) -> None:
+        """Someone leads with this ballot, which is no lower than what this process promised."""
+        if owner_of(ballot) != self._process:
+            self._role = FOLLOWER
+        self._leader_ballot = max(self._leader_ballot, ballot)
+        self._heard_tick = self._ticks
+
+    def _on_nack(self, sender: ProcessId, message: Nack, out: Outbox) -> list[Decision]:
+        if self._role == FOLLOWER or message.promised <= self._ballot or not self._is_member(sender):
+            return []
+        if self._role == LEADER:
+            # A member promised more while it was cut off: only a higher ballot brings it back.
+            return self._campaign(out, above=message.promised)
+        self._role = FOLLOWER  # a duel: the random patience decides who tries next
+        self._be_patient()
+        return []
+
+    def _on_heartbeat(self, sender: ProcessId, message: Heartbeat, out: Outbox) -> list[Decision]:
+        if not self._acceptor.is_member:
+            return super()._on_heartbeat(sender, message, out)
+        if owner_of(message.ballot) != sender:
+            return []
+        if message.ballot < self._acceptor.promised:
+            out.send(sender, Nack(self.group, self._acceptor.promised))
+            return []
+        self._follow(message.ballot)
+        return super()._on_heartbeat(sender, message, out)
+
+    # -- leader
+
+    def _tick_leader(self, out: Outbox) -> list[Decision]:
+        # Followers wait for one to two election times: a leader gives up no earlier than they would replace it.
+        silence = 2 * self._config.election_ticks
+        heard = sum(self._ticks - tick <= silence for tick in self._heard_from.values())
+        self._refresh_members()
+        if 2 * (heard + 1) <= len(self._members):
+            self._role = FOLLOWER
+            self._be_patient()
+            return []
+        self._send_heartbeat(out)
+        self._retransmit(out)
+        if self._batch:
+            self._set_propose_timer(out)
+        return []
+
+    def _send_heartbeat(self, out: Outbox) -> None:
+        learners = self._learners()
+        applied = min((self._applied_by.get(p, 0) for p in learners), default=self._next)
+        floor = max(applied, self._next - self._config.lag_max)
+        # What a member forgets must be in its snapshot, and no earlier than that.
+        floor = min(floor, self._snapshot_next)
+        out.send_all(learners, Heartbeat(self.group, self._ballot, self._next, floor))
+        self._truncate(floor)
+
+    def _on_heartbeat_ack(self, sender: ProcessId, message: HeartbeatAck) -> None:
+        if self._role == LEADER and message.ballot == self._ballot:
+            if sender in self._heard_from:
+                self._heard_from[sender] = self._ticks
+            self._applied_by[sender] = max(message.applied, self._applied_by.get(sender, 0))
+
+    def _retransmit(self, out: Outbox) -> None:
+        for instance, tick in self._in_flight.items():
+            if self._ticks - tick >= self._config.retransmit_ticks:
+                self._in_flight[instance] = self._ticks
+                slot = self._slots[instance]
+                message = Accept(self.group, self._ballot, instance, slot.value)
+                out.send_all(self._learners(), message)
+
+    def _set_propose_timer(self, out: Outbox) -> None:
+        if not self._timer_set:
+            self._timer_set = True
+            out.set_timer(self._propose_key, 0)
+
+    def _propose_batch(self, out: Outbox) -> list[Decision]:
+        if self._role != LEADER or not self._batch or len(self._in_flight) >= self._config.window:
+            return []
+        value, self._batch, self._urgent = encode(self._batch), [], False
+        return self._propose_value(self._next_free, value, out)
+
+    def _propose_value(self, instance: int, value: bytes, out: Outbox) -> list[Decision]:
+        assert self._role == LEADER and instance >= self._next
+        self._next_free = instance + 1
+        self._in_flight[instance] = self._ticks
+        out.send_all(self._learners(), Accept(self.group, self._ballot, instance, value))
+        self._vote(self._ballot, instance, value, out)
+        return self._advance(out)
+
+    def _advance(self, out: Outbox) -> list[Decision]:
+        decisions = super()._advance(out)
+        if self._role == LEADER:
+            self._next_free = max(self._next_free, self._next)
+            for instance in [i for i in self._in_flight if i < self._next]:
+                del self._in_flight[instance]
+            if self._urgent:
+                self._set_propose_timer(out)  # the window may have opened
+        return decisions
+
+    # -- members that lag, or come back without a disk
+
+    def _on_catch_up(self, sender: ProcessId, message: CatchUp, out: Outbox) -> list[Decision]:
+        if message.first < self._floor:
+            return [StateWanted(sender)]
+        last = min(self._next, message.first + self._config.learn_chunk)
+        if message.first < last:
+            values = tuple(self._slots[i].value for i in range(message.first, last))
+            out.send(sender, Learn(self.group, message.first, values))
+        return []
+
+    def _on_rejoin(self, sender: ProcessId, message: Rejoin, out: Outbox) -> list[Decision]:
+        if self._role != LEADER or not self._is_member(sender):
+            return []
+        if self._incarnations.get(sender) == message.incarnation:
+            answer = Welcome(self.group, message.incarnation, self._ballot, self._next)
+            out.send(sender, answer)
+            return []
+        if self._readding.get(sender) != message.incarnation:
+            self._readding[sender] = message.incarnation
+            readd = encode_readd(Readd(sender, message.incarnation))
+            return self._propose_value(self._next_free, readd, out)
+        return []
+
+    def _on_welcome(self, sender: ProcessId, message: Welcome, out: Outbox) -> list[Decision]:
+        if self._acceptor.is_member or message.incarnation != self._acceptor.incarnation:
+            return []
+        if self._welcome is None or message.ballot > self._welcome.ballot:
+            self._welcome = message
+        if self._next < message.decided:
+            self._ask(sender, out)
+        return []
+
+    def _may_return(self) -> bool:
+        """Its state is made durable in the same step: see `compact`."""
+        return self._welcome is not None and self._next >= self._welcome.decided
+
+    def _return_to_group(self, welcome: Welcome) -> None:
+        self._acceptor.promised = max(self._acceptor.promised, welcome.ballot)
+        self._acceptor.is_member = True
+        self._welcome = None
+        # Values that it overheard were no votes, and must not look like votes from now on.
+        for instance in [i for i, slot in self._slots.items() if not slot.decided]:
+            del self._slots[instance]
+        self._be_patient()

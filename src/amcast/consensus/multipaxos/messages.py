@@ -1,0 +1,198 @@
+"""What Multi-Paxos says.
+
+    proposer      leader        acceptors       learners (the members, and other groups' processes that asked)
+       |--entry----->|              |               |
+       |             |--2a--------->|-------------->|   value, ballot, instance
+       |             |              |--2b---------->|   a vote, sent when it is durable
+       |             |              |               |   decided: a majority voted in one ballot
+
+Two delays from the leader to every learner. Phase 1 (1a, 1b) runs once for a leader, not for an instance. A `2a` is no
+vote: the leader's own `2b` follows when its disk has it, so that the disks of leader and acceptors work in parallel.
+
+Every message names the group whose log it is about: a process may learn several groups' logs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core import GroupId, ProcessId, Record, Wire
+from ...core.ids import PROCESS_ID_LIMIT
+
+Ballot = int  # round * PROCESS_ID_LIMIT + owner: ordered by round, unique to its owner
+
+
+def ballot_of(round_: int, owner: ProcessId) -> Ballot:
+    return round_ * PROCESS_ID_LIMIT + owner
+
+
+def round_of(ballot: Ballot) -> int:
+    return ballot // PROCESS_ID_LIMIT
+
+
+def owner_of(ballot: Ballot) -> ProcessId:
+    return ballot % PROCESS_ID_LIMIT
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A value as an acceptor holds it."""
+
+    instance: int
+    ballot: Ballot
+    value: bytes
+
+
+class Prepare(Wire, frozen=True, tag="1a"):
+    group: GroupId
+    ballot: Ballot
+    first: int  # the first instance that the candidate does not know
+
+
+class Promise(Wire, frozen=True, tag="1b"):
+    group: GroupId
+    ballot: Ballot
+    incarnation: int
+    floor: int  # what is below was decided and is not kept any more
+    votes: tuple[Vote, ...]
+
+
+class Accept(Wire, frozen=True, tag="2a"):
+    group: GroupId
+    ballot: Ballot
+    instance: int
+    value: bytes
+
+
+class Accepted(Wire, frozen=True, tag="2b"):
+    group: GroupId
+    ballot: Ballot
+    instance: int
+
+
+class Nack(Wire, frozen=True, tag="nack"):
+    """The sender has promised a higher ballot."""
+
+    group: GroupId
+    promised: Ballot
+
+
+class Heartbeat(Wire, frozen=True, tag="heartbeat"):
+    group: GroupId
+    ballot: Ballot
+    decided: int  # all instances below are decided
+    floor: int  # all learners have what is below: it may be forgotten
+
+
+class HeartbeatAck(Wire, frozen=True, tag="heartbeat-ack"):
+    group: GroupId
+    ballot: Ballot
+    applied: int  # durably: a restart of the sender needs nothing below
+
+
+class CatchUp(Wire, frozen=True, tag="catch-up"):
+    group: GroupId
+    first: int  # the first instance that the asker lacks
+
+
+class Learn(Wire, frozen=True, tag="learn"):
+    """Decided values, from instance `first` on."""
+
+    group: GroupId
+    first: int
+    values: tuple[bytes, ...]
+
+
+class State(Wire, frozen=True, tag="state"):
+    """The state after all instances below `next`, for a replica that needs what the log has forgotten."""
+
+    group: GroupId
+    next: int
+    incarnations: dict[ProcessId, int]
+    state: bytes
+
+
+class Rejoin(Wire, frozen=True, tag="rejoin"):
+    """A member that lost its disk asks to be taken back under a new incarnation."""
+
+    group: GroupId
+    incarnation: int
+
+
+class Welcome(Wire, frozen=True, tag="welcome"):
+    """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
+
+    group: GroupId
+    incarnation: int
+    ballot: Ballot
+    decided: int
+
+
+PaxosMessage = (
+    Accepted
+    | Accept
+    | Heartbeat
+    | HeartbeatAck
+    | Prepare
+    | Promise
+    | Nack
+    | CatchUp
+    | Learn
+    | State
+    | Rejoin
+    | Welcome
+)
+
+
+class MemberRecord(Record, frozen=True, tag="member"):
+    """The first record of a disk: without it, the disk is not the one that this process voted with."""
+
+    incarnation: int
+
+
+class PromiseRecord(Record, frozen=True, tag="promise"):
+    ballot: Ballot
+
+
+class VoteRecord(Record, frozen=True, tag="vote"):
+    vote: Vote
+
+
+class SnapshotRecord(Record, frozen=True, tag="snapshot"):
+    incarnation: int
+    promised: Ballot
+    next: int
+    incarnations: dict[ProcessId, int]
+    state: bytes
+    votes: tuple[Vote, ...]
+
+
+class LearnerRecord(Record, frozen=True, tag="learner"):
+    """All that a remote learner keeps."""
+
+    next: int
+    incarnations: dict[ProcessId, int]
+    state: bytes
+
+
+PaxosRecord = LearnerRecord | MemberRecord | PromiseRecord | VoteRecord | SnapshotRecord
+
+# A value is a msgpack array of entries, nothing at all (a gap that a new leader closed), or the log's own command
+# behind a byte that msgpack never uses.
+NOTHING = b""
+_COMMAND = b"\xc1"
+
+
+class Readd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    process: ProcessId
+    incarnation: int
+
+
+_readd_decoder = msgspec.msgpack.Decoder(Readd)
+
+
+def encode_readd(readd: Readd) -> bytes:
+    return _COMMAND + msgspec.msgpack.encode(readd)
+
+
+def decode_readd(value: bytes) -> Readd | None:
+    return _readd_decoder.decode(value[1:]) if value[:1] == _COMMAND else None

@@ -1,0 +1,97 @@
+"""The log of a group of one process: an entry is decided when it is on its own disk.
+
+Survives a crash and restart, and nothing else: a process that lost its disk says no word any more, since it can't
+know what it promised to other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire, encode
+from .base import Decided, Decision, Log, StateReceived
+
+
+class SoloStart(Record, frozen=True, tag="solo-start"):
+    """The first record of a disk: without it, the disk is not the one that this process had."""
+
+
+class SoloEntry(Record, frozen=True, tag="solo-entry"):
+    instance: int
+    value: bytes
+
+
+class SoloSnapshot(Record, frozen=True, tag="solo-snapshot"):
+    next: int
+    state: bytes
+
+
+SoloRecord = SoloStart | SoloEntry | SoloSnapshot
+
+
+class Solo(Log):
+    def __init__(self, group: GroupId, process: ProcessId, snapshot_every: int) -> None:
+        self.group = group
+        self._process = process
+        self._snapshot_every = snapshot_every
+        self._next = 0
+        self._snapshot_next = 0
+        self._batch: list[Any] = []
+        self._lost_disk = False
+        self._recovered: list[Decision] | None = None
+        self._propose_key = f"log.{group}.propose"
+
+    @property
+    def is_leader(self) -> bool:
+        return not self._lost_disk
+
+    @property
+    def leader(self) -> ProcessId | None:
+        return None if self._lost_disk else self._process
+
+    @property
+    def snapshot_due(self) -> bool:
+        return self._next - self._snapshot_next >= self._snapshot_every
+
+    def recover(self, records: Sequence[Record]) -> None:
+        self._lost_disk = not records
+        self._recovered = []
+        for record in records:
+            if isinstance(record, SoloSnapshot):
+                self._recovered = [StateReceived(record.state)]
+                self._next = self._snapshot_next = record.next
+            elif isinstance(record, SoloEntry):
+                self._recovered.append(Decided(record.instance, record.value))
+                self._next = record.instance + 1
+
+    def on_start(self, out: Outbox) -> list[Decision]:
+        if self._recovered is None:
+            out.persist(SoloStart())
+        decisions, self._recovered = self._recovered or [], None
+        return decisions
+
+    def propose(self, entry: Any, out: Outbox, lazy: bool = False) -> None:
+        if self._lost_disk:
+            return
+        if not self._batch:
+            out.set_timer(self._propose_key, 0)
+        self._batch.append(entry)
+
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]:
+        return []
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
+        if key != self._propose_key or not self._batch:
+            return []
+        value, self._batch = encode(self._batch), []
+        instance, self._next = self._next, self._next + 1
+        out.persist(SoloEntry(instance, value))
+        return [Decided(instance, value)]
+
+    def compact(self, state: bytes, out: Outbox) -> None:
+        self._snapshot_next = self._next
+        out.snapshot(SoloSnapshot(self._next, state))
+
+    def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None:
+        raise AssertionError("a group of one has no peer to send state to")

@@ -1,0 +1,43 @@
+"""What every protocol stands on: ids, messages, topology, the process interface, quorums and the pending set."""
+
+from .codec import BadFrame, Codec, encode
+from .errors import UsageError
+from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
+from .message import AppMessage, Record, Wire, app_message
+from .pending import PendingSet
+from .process import Outbox, Process, TimerKey
+from .quorum import VoteCounter, majority
+from .sessions import Sessions, SessionState
+from .timestamps import Timestamp, clock_of, timestamp
+from .topology import Topology, grid
+
+__all__ = [
+    "AppMessage",
+    "BadFrame",
+    "Codec",
+    "GroupId",
+    "MessageId",
+    "Outbox",
+    "PendingSet",
+    "Process",
+    "ProcessId",
+    "Record",
+    "SessionState",
+    "Sessions",
+    "Timestamp",
+    "TimerKey",
+    "Topology",
+    "UsageError",
+    "VoteCounter",
+    "Wire",
+    "app_message",
+    "clock_of",
+    "encode",
+    "grid",
+    "majority",
+    "message_id",
+    "message_name",
+    "sender_of",
+    "seq_of",
+    "timestamp",
+]

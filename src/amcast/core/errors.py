@@ -1,0 +1,7 @@
+"""The one exception that people see: what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """Bad input of any kind. The command line prints its one line and exits with code 2."""

@@ -1,0 +1,36 @@
+"""Identifiers: plain integers on the wire and in the trace, names for people.
+
+A message id holds its sender and the sender's sequence number, so that any process can tell whose message it is
+without a table. Groups are numbered from 1 (`g1`), the processes of a group from 0 (`g1.p0`).
+"""
+
+from __future__ import annotations
+
+ProcessId = int
+GroupId = int
+MessageId = int
+
+_SEQ_BITS = 32
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
+PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
+GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
+SEQ_LIMIT = 1 << _SEQ_BITS
+
+
+def message_id(sender: ProcessId, seq: int) -> MessageId:
+    return sender << _SEQ_BITS | seq
+
+
+def sender_of(message: MessageId) -> ProcessId:
+    return message >> _SEQ_BITS
+
+
+def seq_of(message: MessageId) -> int:
+    return message & _SEQ_MASK
+
+
+def message_name(message: MessageId) -> str:
+    """`m12.7` is message 7 of process 12; an id without a sender part, as foreign traces have, is `m7`."""
+    if 0 <= message < SEQ_LIMIT:
+        return f"m{message}"
+    return f"m{sender_of(message)}.{seq_of(message)}" if message > 0 else f"m({message})"

@@ -1,0 +1,63 @@
+"""The application message, and the base of everything that crosses a link or reaches a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from .errors import UsageError
+from .ids import SEQ_LIMIT, GroupId, MessageId, ProcessId, message_id, sender_of, seq_of
+
+PAYLOAD_LIMIT = 1 << 20
+DESTINATIONS_LIMIT = 4096
+
+
+class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an application multicasts.
+
+    `settled` bounds what replicas must remember: the sender knows that its messages with a lower sequence number
+    were delivered in all their groups, so a copy of one of them that still turns up is stale.
+    """
+
+    id: MessageId
+    dst: tuple[GroupId, ...]  # sorted, without repetition
+    payload: bytes
+    settled: int = 0
+
+    @property
+    def sender(self) -> ProcessId:
+        return sender_of(self.id)
+
+    @property
+    def seq(self) -> int:
+        return seq_of(self.id)
+
+
+def app_message(
+    sender: ProcessId, seq: int, dst: Sequence[GroupId], payload: bytes, settled: int = 0
+) -> AppMessage:
+    """A checked message: what a user passes in goes through here, the wire decoder checks the rest."""
+    if not 0 <= seq < SEQ_LIMIT:
+        raise UsageError(f"sequence number {seq} is out of range: a sender has at most {SEQ_LIMIT} messages")
+    if not dst:
+        raise UsageError("a message needs at least one destination group")
+    if len(dst) > DESTINATIONS_LIMIT:
+        raise UsageError(f"{len(dst)} destinations are too many: the limit is {DESTINATIONS_LIMIT}")
+    if len(payload) > PAYLOAD_LIMIT:
+        raise UsageError(
+            f"a payload of {len(payload)} bytes is over the limit of {PAYLOAD_LIMIT}: split it, or send a reference"
+        )
+    return AppMessage(message_id(sender, seq), tuple(sorted(set(dst))), payload, settled)
+
+
+class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of wire messages. The tag is the paper's word for it and the `kind` of the trace's wire table."""
+
+    def about(self) -> tuple[MessageId, ...]:
+        """The application messages it carries or speaks of; empty for traffic inside a group."""
+        return ()
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of what a process persists."""

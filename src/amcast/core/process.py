@@ -1,0 +1,94 @@
+"""The one interface: a protocol is a sans-IO state machine, one object a process, all effects through an outbox.
+
+A process never reads a clock, draws a global random number, opens a socket, awaits or logs. The drivers, the
+simulator and the cluster node, run the same object.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from .ids import ProcessId
+from .message import AppMessage, Record, Wire
+from .timestamps import Timestamp
+
+TimerKey = str
+
+
+class Outbox(ABC):
+    """Where effects go. They are performed in the order in which they were issued.
+
+    `persist` is a barrier: whatever is issued after it happens only when the record is durable. A process may
+    therefore count its own vote at once: nothing that follows from it is seen by anyone before the disk has it.
+    """
+
+    now_us: int  # this process's own clock, which may be skewed
+
+    @abstractmethod
+    def send(self, to: ProcessId, message: Wire) -> None: ...
+
+    @abstractmethod
+    def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
+        """Encoded once. The sender itself may be among them: it hears itself like anyone else."""
+
+    @abstractmethod
+    def multicast(self, message: AppMessage) -> None:
+        """Announces, for the trace, that this process multicasts the message now."""
+
+    @abstractmethod
+    def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        """Delivers the message at a position of this process's log.
+
+        After a restart the positions since the last snapshot are delivered again; drivers compare and drop them.
+        """
+
+    @abstractmethod
+    def opt_deliver(self, position: int, message: AppMessage) -> None: ...
+
+    @abstractmethod
+    def set_timer(self, key: TimerKey, after_us: int) -> None:
+        """Setting a key again replaces it. A timer of 0 fires after everything that is waiting now."""
+
+    @abstractmethod
+    def cancel_timer(self, key: TimerKey) -> None: ...
+
+    @abstractmethod
+    def persist(self, record: Record) -> None: ...
+
+    @abstractmethod
+    def snapshot(self, record: Record) -> None:
+        """Like persist, and everything persisted before may be forgotten: recovery starts here."""
+
+    @abstractmethod
+    def restored(self, position: int) -> None:
+        """State was handed over that covers all positions below this one: they are not delivered here."""
+
+
+class Process(ABC):
+    """One process of a protocol, or a client."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its group, for those who watch (and those who kill leaders)."""
+        return False
+
+    def recover(self, records: Sequence[Record]) -> None:
+        """Called before `on_start` on every start but the very first, with what was persisted, oldest first.
+
+        No records at all means that the disk was lost: a process that voted before must not vote again until its
+        group has taken it back.
+        """
+
+    @abstractmethod
+    def on_start(self, out: Outbox) -> None: ...
+
+    @abstractmethod
+    def on_multicast(self, message: AppMessage, out: Outbox) -> None: ...
+
+    @abstractmethod
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        """`sender` is what the driver authenticated, never a field of the message."""
+
+    @abstractmethod
+    def on_timer(self, key: TimerKey, out: Outbox) -> None: ...

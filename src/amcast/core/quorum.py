@@ -1,0 +1,25 @@
+"""Quorums of a group as bit masks over its members: one integer operation a vote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .ids import ProcessId
+
+
+def majority(size: int) -> int:
+    return size // 2 + 1
+
+
+class VoteCounter:
+    """Turns voters into bits. Votes of strangers count for nothing."""
+
+    def __init__(self, members: Sequence[ProcessId]) -> None:
+        self._bits = {process: 1 << index for index, process in enumerate(members)}
+        self._needed = majority(len(members))
+
+    def bit(self, process: ProcessId) -> int:
+        return self._bits.get(process, 0)
+
+    def is_quorum(self, mask: int) -> bool:
+        return mask.bit_count() >= self._needed

@@ -1,0 +1,56 @@
+"""What a group remembers of each sender, so that a retried message is ordered once.
+
+It is part of the replicated state: changed by decided entries only. The sender's own `settled` mark bounds it: at most
+the messages that a sender has in flight are remembered, and the timestamp this group gave each of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .ids import MessageId, ProcessId, sender_of, seq_of
+from .message import AppMessage
+from .timestamps import Timestamp
+
+
+class SessionState(msgspec.Struct, array_like=True):
+    settled: int
+    seen: dict[int, Timestamp]  # sequence number -> timestamp given here
+
+
+class Sessions:
+    def __init__(self) -> None:
+        self._sessions: dict[ProcessId, SessionState] = {}
+
+    def is_known(self, message: MessageId) -> bool:
+        session = self._sessions.get(sender_of(message))
+        if session is None:
+            return False
+        seq = seq_of(message)
+        return seq < session.settled or seq in session.seen
+
+    def is_settled(self, message: MessageId) -> bool:
+        session = self._sessions.get(sender_of(message))
+        return session is not None and seq_of(message) < session.settled
+
+    def timestamp(self, message: MessageId) -> Timestamp | None:
+        session = self._sessions.get(sender_of(message))
+        return None if session is None else session.seen.get(seq_of(message))
+
+    def admit(self, message: AppMessage, ts: Timestamp) -> None:
+        """Remembers a message that was ordered, and forgets what its sender says is settled."""
+        session = self._sessions.get(message.sender)
+        if session is None:
+            session = self._sessions[message.sender] = SessionState(0, {})
+        session.seen[message.seq] = ts
+        if message.settled > session.settled:
+            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
+            session.settled = min(message.settled, message.seq)
+            for seq in [seq for seq in session.seen if seq < session.settled]:
+                del session.seen[seq]
+
+    def dump(self) -> dict[ProcessId, SessionState]:
+        return self._sessions
+
+    def load(self, sessions: dict[ProcessId, SessionState]) -> None:
+        self._sessions = sessions

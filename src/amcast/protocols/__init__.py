@@ -1,0 +1,17 @@
+"""Ordering between groups: the multicast protocols, behind one interface."""
+
+from ._client import Client, ClientConfig
+from ._messages import Reply, Start
+from ._replica import ReplicaConfig
+from .registry import PROTOCOLS, ProtocolSpec, protocol
+
+__all__ = [
+    "PROTOCOLS",
+    "Client",
+    "ClientConfig",
+    "ProtocolSpec",
+    "ReplicaConfig",
+    "Reply",
+    "Start",
+    "protocol",
+]

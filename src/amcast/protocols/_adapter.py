@@ -1,0 +1,267 @@
+"""The adapter: replicates a group automaton over the group's log.
+
+Every input of the automaton, a client's message or another group's, is ordered through the log, so that all replicas
+of the group make the same steps. Between groups run numbered streams: what automaton g sends to automaton h is entry 0, 1,
+2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader sends, to the
+process that it believes leads h; a leader that gets no acknowledgement, or a new one, says it again to all of h. The
+receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from ..consensus import Log
+from ..core import (
+    AppMessage,
+    GroupId,
+    MessageId,
+    Outbox,
+    ProcessId,
+    TimerKey,
+    Topology,
+    Wire,
+    encode,
+)
+from ._automaton import GroupAutomaton, GroupOutbox
+from ._messages import Start
+from ._replica import DeliveriesState, Replica, ReplicaConfig
+
+_RESEND = "adapter.resend"
+_CHUNK = 512  # bodies in one resent frame
+_AHEAD = 4_096  # bodies kept that came before their turn
+
+
+class Submit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submit"):
+    """A log entry: a client's message."""
+
+    message: AppMessage
+
+
+class StreamAck(Wire, frozen=True, tag="ACK"):
+    """Group `group` has everything below `upto` of the receiver's stream to it."""
+
+    group: GroupId
+    upto: int
+
+
+class Frame(Protocol):
+    """A run of a stream's bodies, from number `first` on. Each automaton has a wire class of this shape."""
+
+    @property
+    def source(self) -> GroupId: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def bodies(self) -> tuple[Any, ...]: ...
+
+
+class AutomatonTypes:
+    """The wire and log types of one automaton: frames of bodies, entries `FromGroup(source, seq, body)`."""
+
+    def __init__(self, frame: type[Wire], from_group: Any, state: Any) -> None:
+        self.frame: Any = frame
+        self.from_group = from_group
+        self.entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Submit | from_group])
+        self.state: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(state)
+
+
+class OutStream:
+    """What this group said to another one and was not acknowledged yet."""
+
+    __slots__ = ("bodies", "first", "marked", "unsent")
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.bodies: deque[Any] = deque()
+        self.unsent = 0  # bodies at the end that were never sent
+        self.marked = -1  # `first` at the last tick: no progress since means that something was lost
+
+    def acknowledge(self, upto: int) -> None:
+        while self.first < upto and self.bodies:
+            self.bodies.popleft()
+            self.first += 1
+
+
+class InStream:
+    """What another group said, up to where this group's log holds it; and the leader's own view ahead of it."""
+
+    __slots__ = ("acknowledged", "ahead", "applied", "proposed")
+
+    def __init__(self, applied: int = 0) -> None:
+        self.applied = applied
+        self.proposed = applied  # volatile: what this leader has proposed
+        self.ahead: dict[int, Any] = {}  # volatile: came before its turn
+        self.acknowledged = -1
+
+
+class AdapterState(msgspec.Struct, array_like=True):
+    automaton: msgspec.Raw
+    deliveries: DeliveriesState
+    outgoing: dict[GroupId, tuple[int, list[msgspec.Raw]]]
+    incoming: dict[GroupId, int]
+
+
+_state_decoder = msgspec.msgpack.Decoder(AdapterState)
+
+
+class ReplicatedAutomaton(Replica):
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        config: ReplicaConfig,
+        log: Log,
+        automaton: GroupAutomaton,
+        types: AutomatonTypes,
+        bodies: msgspec.msgpack.Decoder[Any],
+    ) -> None:
+        super().__init__(process, topology, config, log, types.entries)
+        self._config = config
+        self._automaton = automaton
+        self._types = types
+        self._bodies = bodies
+        self._outgoing: dict[GroupId, OutStream] = {}
+        self._incoming: dict[GroupId, InStream] = {}
+        self._submitted: set[MessageId] = set()  # volatile: what this leader has proposed
+
+    # -- inputs
+
+    def on_start(self, out: Outbox) -> None:
+        out.set_timer(_RESEND, self._config.resend_us)
+        super().on_start(out)
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> None:
+        if key != _RESEND:
+            super().on_timer(key, out)
+            return
+        out.set_timer(_RESEND, self._config.resend_us)
+        if self._log.is_leader:
+            self._acknowledge(out)
+            for group, stream in self._outgoing.items():
+                if stream.bodies and stream.marked == stream.first:
+                    self._resend(group, stream, out)
+                stream.marked = stream.first
+
+    def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        if isinstance(message, self._types.frame):
+            self._on_frame(sender, message, out)
+        elif isinstance(message, Start):
+            for app_message in message.messages:
+                self._on_start(app_message, out)
+            self._send_replies(out)
+        elif isinstance(message, StreamAck) and self._topology.group_of(sender) == message.group:
+            self._leader_of[message.group] = sender
+            if message.group in self._outgoing:
+                self._outgoing[message.group].acknowledge(message.upto)
+
+    def _on_start(self, message: AppMessage, out: Outbox) -> None:
+        if self._group not in message.dst:
+            return
+        if self._automaton.is_known(message.id):
+            if not self._automaton.is_pending(message.id):
+                self._reply(message.sender, message.id, (self._group,))
+        elif self._log.is_leader and message.id not in self._submitted:
+            self._submitted.add(message.id)
+            self._log.propose(Submit(message), out)
+
+    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+        if self._topology.group_of(sender) != frame.source:
+            return
+        self._leader_of[frame.source] = sender
+        if not self._log.is_leader:
+            return
+        stream = self._in_stream(frame.source)
+        stream.proposed = max(stream.proposed, stream.applied)  # an earlier leader's proposals were decided
+        for seq, body in enumerate(frame.bodies, frame.first):
+            if seq < stream.proposed:
+                stream.acknowledged = -1  # the sender does not know: tell it again
+            elif seq < stream.proposed + _AHEAD:
+                stream.ahead[seq] = body
+        while (body := stream.ahead.pop(stream.proposed, None)) is not None:
+            self._log.propose(self._types.from_group(frame.source, stream.proposed, body), out)
+            stream.proposed += 1
+
+    def _in_stream(self, source: GroupId) -> InStream:
+        stream = self._incoming.get(source)
+        if stream is None:
+            stream = self._incoming[source] = InStream()
+        return stream
+
+    # -- decided entries
+
+    def _apply(self, entry: Any, out: Outbox) -> None:
+        effects = GroupOutbox()
+        if isinstance(entry, Submit):
+            self._submitted.discard(entry.message.id)
+            self._automaton.on_submit(entry.message, effects)
+        else:
+            stream = self._in_stream(entry.source)
+            if entry.seq != stream.applied:
+                return  # proposed by two leaders, or behind a gap that an old leader left
+            stream.applied += 1
+            self._automaton.on_group_message(entry.source, entry.body, effects)
+        for group, body in effects.sends:
+            stream_out = self._outgoing.get(group)
+            if stream_out is None:
+                stream_out = self._outgoing[group] = OutStream()
+            stream_out.bodies.append(body)
+            stream_out.unsent += 1
+        for message, ts in effects.deliveries:
+            self._deliver(message, ts, out)
+
+    def _flush(self, out: Outbox) -> None:
+        for group, stream in self._outgoing.items():
+            if stream.unsent and self._log.is_leader:
+                start = max(0, len(stream.bodies) - stream.unsent)
+                bodies = tuple(islice(stream.bodies, start, None))
+                frame = self._types.frame(self._group, stream.first + start, bodies)
+                out.send(self._leader(group), frame)
+            stream.unsent = 0
+
+    # -- leader
+
+    def _on_elected(self, out: Outbox) -> None:
+        self._submitted = set()
+        for stream in self._incoming.values():
+            stream.proposed = stream.applied
+            stream.ahead = {}
+        for group, stream_out in self._outgoing.items():
+            if stream_out.bodies:
+                self._resend(group, stream_out, out)
+
+    def _resend(self, group: GroupId, stream: OutStream, out: Outbox) -> None:
+        bodies = tuple(islice(stream.bodies, _CHUNK))
+        out.send_all(self._topology.members(group), self._types.frame(self._group, stream.first, bodies))
+
+    def _acknowledge(self, out: Outbox) -> None:
+        for source, stream in self._incoming.items():
+            if stream.acknowledged != stream.applied:
+                stream.acknowledged = stream.applied
+                out.send_all(self._topology.members(source), StreamAck(self._group, stream.applied))
+
+    # -- state
+
+    def _dump(self) -> bytes:
+        outgoing = {
+            group: (stream.first, [msgspec.Raw(encode(body)) for body in stream.bodies])
+            for group, stream in self._outgoing.items()
+        }
+        incoming = {source: stream.applied for source, stream in self._incoming.items()}
+        automaton = msgspec.Raw(encode(self._automaton.dump()))
+        return encode(AdapterState(automaton, self._deliveries.dump(), outgoing, incoming))
+
+    def _load(self, state: bytes, out: Outbox) -> None:
+        loaded = _state_decoder.decode(state)
+        self._automaton.load(self._types.state.decode(loaded.automaton))
+        self._deliveries.load(loaded.deliveries, out)
+        self._outgoing = {}
+        for group, (first, bodies) in loaded.outgoing.items():
+            stream = self._outgoing[group] = OutStream(first)
+            stream.bodies.extend(self._bodies.decode(body) for body in bodies)
+        self._incoming = {source: InStream(applied) for source, applied in loaded.incoming.items()}
+        self._submitted = set()

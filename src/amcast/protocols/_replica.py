@@ -1,0 +1,216 @@
+"""What all members of replicated groups have in common: a log below, deliveries above, state that can be handed over.
+
+A protocol says what to do with a decided entry (`_apply`); this class feeds it the log's decisions, numbers deliveries,
+answers clients, takes snapshots, and brings a replica up to date that was away too long. Restart is an ordinary path:
+decisions since the last snapshot come again, and with them the same deliveries at the same positions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ..consensus import (
+    Decided,
+    Decision,
+    Elected,
+    Log,
+    MultiPaxos,
+    PaxosConfig,
+    PaxosMessage,
+    Solo,
+    StateReceived,
+    StateWanted,
+)
+from ..core import (
+    AppMessage,
+    GroupId,
+    MessageId,
+    Outbox,
+    Process,
+    ProcessId,
+    Record,
+    TimerKey,
+    Timestamp,
+    Topology,
+    UsageError,
+    Wire,
+)
+from ._messages import Reply, Start
+
+
+class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    paxos: PaxosConfig = PaxosConfig()
+    resend_us: int = 50_000  # how long a group waits for another one before it says things again
+    history_max: int = 4_096  # deliveries kept for replicas that were away
+
+
+class DeliveriesState(msgspec.Struct, array_like=True):
+    counts: dict[GroupId, int]
+    history: list[tuple[AppMessage, Timestamp]]
+
+
+class Deliveries:
+    """Numbers deliveries and keeps the latest, so that a replica that was away can still deliver them itself."""
+
+    def __init__(self, group: GroupId, history_max: int) -> None:
+        self._group = group
+        self._counts: dict[GroupId, int] = {}
+        self._history: deque[tuple[AppMessage, Timestamp]] = deque(maxlen=history_max)
+
+    def add(self, message: AppMessage, ts: Timestamp, groups: Sequence[GroupId], out: Outbox) -> bool:
+        """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
+        delivered = False
+        for group in groups:
+            position = self._counts.get(group, 0)
+            self._counts[group] = position + 1
+            if group == self._group:
+                out.deliver(position, message, ts)
+                delivered = True
+        self._history.append((message, ts))
+        return delivered
+
+    def dump(self) -> DeliveriesState:
+        return DeliveriesState(self._counts, list(self._history))
+
+    def load(self, state: DeliveriesState, out: Outbox) -> None:
+        """Takes over another replica's deliveries: what this one has not delivered yet, it delivers now."""
+        behind = self._counts.get(self._group, 0)
+        count = state.counts.get(self._group, 0)
+        mine = [(message, ts) for message, ts in state.history if self._group in message.dst]
+        first = count - len(mine)
+        if behind < first:
+            out.restored(first)
+        for position, (message, ts) in enumerate(mine, first):
+            if position >= behind:
+                out.deliver(position, message, ts)
+        self._counts = dict(state.counts)
+        self._history = deque(state.history, maxlen=self._history.maxlen)
+
+
+def make_log(
+    group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random
+) -> Log:
+    if len(topology.members(group)) == 1:
+        return Solo(group, process, config.paxos.snapshot_every)
+    return MultiPaxos(group, process, topology, config.paxos, rng)
+
+
+class Replica(Process):
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        config: ReplicaConfig,
+        log: Log,
+        entries: msgspec.msgpack.Decoder[list[Any]],
+    ) -> None:
+        group = topology.group_of(process)
+        if group is None:
+            raise UsageError(f"process {process} is in no group: only members of groups run a protocol")
+        self._process = process
+        self._group: GroupId = group
+        self._topology = topology
+        self._log = log
+        self._entries = entries
+        self._deliveries = Deliveries(group, config.history_max)
+        self._replies: dict[tuple[ProcessId, tuple[GroupId, ...]], list[MessageId]] = {}
+        self._leader_of: dict[GroupId, ProcessId] = {}  # other groups' leaders, as far as this process knows
+
+    # -- inputs
+
+    @property
+    def is_leader(self) -> bool:
+        return self._log.is_leader
+
+    def recover(self, records: Sequence[Record]) -> None:
+        self._log.recover(records)
+
+    def on_start(self, out: Outbox) -> None:
+        self._act_on(self._log.on_start(out), out)
+
+    def on_multicast(self, message: AppMessage, out: Outbox) -> None:
+        """A member may multicast as well: it hands its message to the leaders as a client does."""
+        out.multicast(message)
+        for group in message.dst:
+            out.send(self._leader(group), Start((message,)))
+
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        if isinstance(message, PaxosMessage):
+            if message.group == self._log.group:
+                self._act_on(self._log.on_message(sender, message, out), out)
+        else:
+            self._on_peer_message(sender, message, out)
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> None:
+        self._act_on(self._log.on_timer(key, out), out)
+
+    # -- what a protocol provides
+
+    @abstractmethod
+    def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None: ...
+
+    @abstractmethod
+    def _apply(self, entry: Any, out: Outbox) -> None:
+        """A decided entry: every replica of the group gets the same ones in the same order."""
+
+    @abstractmethod
+    def _on_elected(self, out: Outbox) -> None:
+        """This process leads now: whatever a leader must have said is to be said again."""
+
+    def _flush(self, out: Outbox) -> None:
+        """After a round of decisions: what was gathered leaves in one message a receiver."""
+
+    @abstractmethod
+    def _dump(self) -> bytes: ...
+
+    @abstractmethod
+    def _load(self, state: bytes, out: Outbox) -> None: ...
+
+    # -- decisions
+
+    def _act_on(self, decisions: list[Decision], out: Outbox) -> None:
+        if decisions:
+            for decision in decisions:
+                self._act_on_one(decision, out)
+            self._flush(out)
+            self._send_replies(out)
+        if self._log.snapshot_due:
+            self._log.compact(self._dump(), out)
+
+    def _act_on_one(self, decision: Decision, out: Outbox) -> None:
+        match decision:
+            case Decided():
+                for entry in self._entries.decode(decision.value):
+                    self._apply(entry, out)
+            case Elected():
+                self._on_elected(out)
+            case StateReceived():
+                self._load(decision.state, out)
+            case StateWanted():
+                self._log.send_state(decision.peer, self._dump(), out)
+
+    def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
+        self._deliveries.add(message, ts, (self._group,), out)
+        if self._log.is_leader:
+            self._reply(message.sender, message.id, (self._group,))
+
+    def _reply(self, client: ProcessId, id_: MessageId, groups: tuple[GroupId, ...]) -> None:
+        self._replies.setdefault((client, groups), []).append(id_)
+
+    def _send_replies(self, out: Outbox) -> None:
+        if self._replies:
+            for (client, groups), ids in self._replies.items():
+                out.send(client, Reply(groups, tuple(ids)))
+            self._replies = {}
+
+    def _leader(self, group: GroupId) -> ProcessId:
+        """Where to send what a group's leader should hear first; a guess, mended by who answers."""
+        if group == self._group and self._log.leader is not None:
+            return self._log.leader
+        return self._leader_of.get(group, self._topology.members(group)[0])

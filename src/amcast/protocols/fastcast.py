@@ -1,0 +1,428 @@
+"""FastCast: genuine atomic multicast in four message delays.
+
+Guarantees: uniform integrity, validity, agreement, prefix and acyclic order; genuine. Survives f crashes in each
+group of 2f+1. 3 delays to one group; 4 to several while leaders are stable; 6 when a guess was wrong (the slow path).
+
+    client    leader of g1              leader of g2
+      |--START-->|------------------------->|         1
+      |          |--2a SET-HARD             |         2   the group decides the message's hard timestamp
+      |          |--SEND-SOFT-------------->|         2   meanwhile the leader guesses it and tells the others
+      |          |  2b SET-HARD             |         3
+      |          |              2a SYNC-SOFT|         3   the guess is ordered in each group's log
+      |          |--SEND-HARD-------------->|         4   the true one follows, to every process of the group
+      |          |              2b SYNC-SOFT|         4   guess = truth: final, deliver
+      |          |   2a, 2b SYNC-HARD       |      5, 6   otherwise the true one is ordered first
+
+From: Coelho, Schiper, Pedone, "Fast Atomic Multicast" (2017), Algorithm 2.
+
+Where this departs from the paper:
+- **The group's own hard timestamp is pending from the moment it is set.** Published, only BaseCast does that; without it
+  a later message overtakes one whose other timestamps are still on the way (see the mutant `no-pending-hard`).
+- **A soft timestamp of a message that is already final is ignored**, but for the clock. Published, it enters the buffer
+  and blocks every later message (mutant `late-soft`).
+- Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead.
+- The first soft timestamp of a group that the log orders is the one that counts: replicas never disagree on a match.
+- SYNC-HARD is proposed for every message, but lazily when the guess was right: delivery does not wait for it, and the
+  log alone holds all that a replica needs that missed a SEND-HARD or takes over as leader.
+- A timestamp is (clock, group): no ties.
+- What is lost is said again, by the leader of a group that waits. A group that has forgotten a message because it is
+  settled says so; then the waiting group delivered it by its guess, and the guess in its log is the true one.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ..core import (
+    AppMessage,
+    GroupId,
+    MessageId,
+    Outbox,
+    PendingSet,
+    ProcessId,
+    Sessions,
+    SessionState,
+    TimerKey,
+    Timestamp,
+    Topology,
+    Wire,
+    clock_of,
+    encode,
+    timestamp,
+)
+from ._messages import Start
+from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
+
+_RESEND = "fastcast.resend"
+
+Stamp = tuple[MessageId, Timestamp]
+
+
+class FastCastConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
+    wrong_guesses: bool = False  # leaders guess wrong on purpose: every global message takes the slow path
+
+
+class SendSoft(Wire, frozen=True, tag="SEND-SOFT"):
+    group: GroupId
+    stamps: tuple[Stamp, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return tuple(id_ for id_, _ in self.stamps)
+
+
+class SendHard(Wire, frozen=True, tag="SEND-HARD"):
+    group: GroupId
+    stamps: tuple[Stamp, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return tuple(id_ for id_, _ in self.stamps)
+
+
+class Settled(Wire, frozen=True, tag="SETTLED"):
+    """All destinations have delivered this message, and the sender of this has forgotten its timestamp."""
+
+    id: MessageId
+
+    def about(self) -> tuple[MessageId, ...]:
+        return (self.id,)
+
+
+class SetHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="set-hard"):
+    message: AppMessage
+
+
+class SyncSoft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-soft"):
+    group: GroupId
+    id: MessageId
+    ts: Timestamp
+
+
+class SyncHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-hard"):
+    group: GroupId
+    id: MessageId
+    ts: Timestamp
+
+
+FastCastMessage = SendSoft | SendHard | Settled
+_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard])
+
+
+class Tracked(msgspec.Struct, array_like=True):
+    """A message on its way: the timestamps known of it. `soft` and `synced` come from the log, `hard` from anywhere."""
+
+    message: AppMessage | None = None  # None: others know it, this group's SET-HARD is still to come
+    soft: dict[GroupId, Timestamp] = {}
+    hard: dict[GroupId, Timestamp] = {}
+    synced: dict[GroupId, Timestamp] = {}
+    ticks: int = 0
+
+    def final(self, own_group: GroupId) -> Timestamp | None:
+        """Task 6 and 7: every destination's timestamp is in the log, as a hard one or as a guess that was right."""
+        assert self.message is not None
+        hard = self.hard
+        final = 0
+        for group in self.message.dst:
+            ts = self.synced.get(group)
+            if ts is None:
+                ts = hard.get(group)
+                if ts is None or (group != own_group and self.soft.get(group) != ts):
+                    return None
+            if ts > final:
+                final = ts
+        return final
+
+
+class FastCastState(msgspec.Struct, array_like=True):
+    clock: int
+    sessions: dict[ProcessId, SessionState]
+    pending: list[tuple[MessageId, Timestamp, bool]]
+    tracked: dict[MessageId, Tracked]
+    ahead: dict[MessageId, dict[GroupId, Timestamp]]
+    deliveries: DeliveriesState
+
+
+_state: msgspec.msgpack.Decoder[FastCastState] = msgspec.msgpack.Decoder(FastCastState)
+
+
+class FastCast(Replica):
+    def __init__(self, process: ProcessId, topology: Topology, config: FastCastConfig, rng: Random) -> None:
+        group = topology.group_of(process)
+        assert group is not None
+        log = make_log(group, process, topology, config, rng)
+        super().__init__(process, topology, config, log, _entries)
+        self._config = config
+        self._hard_clock = 0
+        self._sessions = Sessions()
+        self._pending = PendingSet()
+        self._tracked: dict[MessageId, Tracked] = {}
+        # Delivered by a guess that was right, before the log had the hard timestamps: a leader must see to it that the
+        # log gets them, for replicas that missed a SEND-HARD.
+        self._ahead: dict[MessageId, dict[GroupId, Timestamp]] = {}
+        # Volatile, of a leader: what it has stamped and proposed, and its guess of the clock
+        self._soft_clock = 0
+        self._stamped: set[MessageId] = set()
+        self._proposed: dict[tuple[type, GroupId, MessageId], Timestamp] = {}
+        self._soft_out: dict[GroupId, list[Stamp]] = {}
+        self._hard_out: dict[GroupId, list[Stamp]] = {}
+
+    # -- inputs
+
+    def on_start(self, out: Outbox) -> None:
+        out.set_timer(_RESEND, self._config.resend_us)
+        super().on_start(out)
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> None:
+        if key == _RESEND:
+            out.set_timer(_RESEND, self._config.resend_us)
+            self._resend(out)
+            return
+        self._send_soft(out)  # guesses leave in the turn in which their SET-HARD is proposed
+        super().on_timer(key, out)
+
+    def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        match message:
+            case SendHard():
+                self._on_send_hard(sender, message, out)
+            case SendSoft():
+                self._on_send_soft(sender, message, out)
+            case Start():
+                for app_message in message.messages:
+                    self._on_start(sender, app_message, out)
+            case Settled():
+                self._on_settled(sender, message, out)
+            case _:
+                return
+        self._flush(out)
+        self._send_replies(out)
+
+    def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+        """Task 1, and the stamping of Task 4."""
+        if self._group not in message.dst:
+            return
+        if self._sessions.is_known(message.id):
+            self._on_known(sender, message, out)
+        elif self._log.is_leader and message.id not in self._stamped:
+            self._stamp(message, out)
+
+    def _stamp(self, message: AppMessage, out: Outbox) -> None:
+        self._stamped.add(message.id)
+        self._soft_clock = max(self._soft_clock, self._hard_clock) + 1
+        self._log.propose(SetHard(message), out)
+        guess = timestamp(self._soft_clock + self._config.wrong_guesses, self._group)
+        for group in message.dst:
+            if group != self._group:
+                self._soft_out.setdefault(group, []).append((message.id, guess))
+
+    def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+        """A client tries again, or another group waits for this one's timestamp."""
+        if self._topology.group_of(sender) is None:
+            if message.id not in self._tracked:
+                self._reply(message.sender, message.id, (self._group,))
+        elif self._sessions.is_settled(message.id) and message.id not in self._tracked:
+            out.send(sender, Settled(message.id))
+        elif (own := self._sessions.timestamp(message.id)) is not None:
+            out.send(sender, SendHard(self._group, ((message.id, own),)))
+
+    def _on_send_soft(self, sender: ProcessId, message: SendSoft, out: Outbox) -> None:
+        """Task 2."""
+        if self._topology.group_of(sender) != message.group:
+            return
+        self._leader_of[message.group] = sender
+        if self._log.is_leader:
+            for id_, ts in message.stamps:
+                self._soft_clock = max(self._soft_clock, clock_of(ts))
+                if not self._is_delivered(id_):
+                    self._propose_once(SyncSoft(message.group, id_, ts), out)
+
+    def _on_send_hard(self, sender: ProcessId, message: SendHard, out: Outbox) -> None:
+        """Task 3, and Task 6 where the guess is in the log already."""
+        group = message.group
+        if self._topology.group_of(sender) != group:
+            return
+        for id_, ts in message.stamps:
+            if self._is_delivered(id_):
+                continue
+            tracked = self._track(id_)
+            assert tracked.hard.setdefault(group, ts) == ts, "a group gives a message one hard timestamp"
+            if self._log.is_leader:
+                self._propose_hard(group, id_, ts, tracked, out)
+            self._settle(id_, tracked)
+        self._deliver_ready(out)
+
+    def _on_settled(self, sender: ProcessId, message: Settled, out: Outbox) -> None:
+        """Some process of this group delivered it, and without SYNC-HARD in the log it did so by the guess.
+
+        Had an earlier leader's SYNC-HARD been decided, it stands before this one in the log, and wins.
+        """
+        group = self._topology.group_of(sender)
+        tracked = self._tracked.get(message.id)
+        if group is not None and tracked is not None and self._log.is_leader and group in tracked.soft:
+            self._propose_once(SyncHard(group, message.id, tracked.soft[group]), out)
+
+    # -- proposals
+
+    def _propose_once(self, entry: SyncSoft | SyncHard, out: Outbox, lazy: bool = False) -> None:
+        key = (type(entry), entry.group, entry.id)
+        if key not in self._proposed:
+            self._proposed[key] = entry.ts
+            self._log.propose(entry, out, lazy)
+
+    def _propose_hard(
+        self, group: GroupId, id_: MessageId, ts: Timestamp, tracked: Tracked, out: Outbox
+    ) -> None:
+        if group not in tracked.synced:
+            guess = tracked.soft.get(group) or self._proposed.get((SyncSoft, group, id_))
+            self._soft_clock = max(self._soft_clock, clock_of(ts))
+            self._propose_once(SyncHard(group, id_, ts), out, lazy=guess == ts)
+
+    # -- decided entries (Task 5)
+
+    def _apply(self, entry: Any, out: Outbox) -> None:
+        match entry:
+            case SetHard():
+                self._apply_set_hard(entry.message)
+            case SyncSoft():
+                self._apply_sync_soft(entry)
+            case SyncHard():
+                self._apply_sync_hard(entry)
+        self._deliver_ready(out)
+
+    def _apply_set_hard(self, message: AppMessage) -> None:
+        self._stamped.discard(message.id)
+        if self._sessions.is_known(message.id):
+            return
+        self._hard_clock += 1
+        own = timestamp(self._hard_clock, self._group)
+        self._sessions.admit(message, own)
+        tracked = self._track(message.id)
+        tracked.message = message
+        tracked.hard[self._group] = own
+        self._pending.add(message.id, own)
+        for group in message.dst:
+            if group != self._group and self._log.is_leader:
+                self._hard_out.setdefault(group, []).append((message.id, own))
+        self._settle(message.id, tracked)
+
+    def _apply_sync_soft(self, entry: SyncSoft) -> None:
+        self._proposed.pop((SyncSoft, entry.group, entry.id), None)
+        self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
+        if not self._is_delivered(entry.id):
+            tracked = self._track(entry.id)
+            tracked.soft.setdefault(entry.group, entry.ts)
+            self._settle(entry.id, tracked)
+
+    def _apply_sync_hard(self, entry: SyncHard) -> None:
+        self._proposed.pop((SyncHard, entry.group, entry.id), None)
+        self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
+        if self._is_delivered(entry.id):
+            ahead = self._ahead.get(entry.id)
+            if ahead is not None:
+                ahead.pop(entry.group, None)
+                if not ahead:
+                    del self._ahead[entry.id]
+            return
+        tracked = self._track(entry.id)
+        tracked.synced.setdefault(entry.group, entry.ts)
+        self._settle(entry.id, tracked)
+
+    def _settle(self, id_: MessageId, tracked: Tracked) -> None:
+        if tracked.message is None or self._pending.is_final(id_):
+            return
+        final = tracked.final(self._group)
+        if final is not None:
+            assert clock_of(final) <= self._hard_clock, "every timestamp of a final message went through the log"
+            self._pending.finalize(id_, final)
+
+    def _deliver_ready(self, out: Outbox) -> None:
+        while (ready := self._pending.pop_deliverable()) is not None:
+            id_, final = ready
+            tracked = self._tracked.pop(id_)
+            message = tracked.message
+            assert message is not None
+            if len(tracked.synced) < len(message.dst) - 1:
+                own, synced = self._group, tracked.synced
+                self._ahead[id_] = {h: tracked.hard[h] for h in message.dst if h != own and h not in synced}
+            self._deliver(message, final, out)
+
+    def _track(self, id_: MessageId) -> Tracked:
+        tracked = self._tracked.get(id_)
+        if tracked is None:
+            tracked = self._tracked[id_] = Tracked()
+        return tracked
+
+    def _is_delivered(self, id_: MessageId) -> bool:
+        return id_ not in self._tracked and self._sessions.is_known(id_)
+
+    # -- what leaves
+
+    def _send_soft(self, out: Outbox) -> None:
+        if self._soft_out:
+            for group, stamps in self._soft_out.items():
+                out.send(self._leader(group), SendSoft(self._group, tuple(stamps)))
+            self._soft_out = {}
+
+    def _flush(self, out: Outbox) -> None:
+        if self._hard_out:
+            for group, stamps in self._hard_out.items():
+                out.send_all(self._topology.members(group), SendHard(self._group, tuple(stamps)))
+            self._hard_out = {}
+
+    def _resend(self, out: Outbox) -> None:
+        """What has waited for a whole period is told again to the groups whose timestamps are missing."""
+        if not self._log.is_leader:
+            return
+        for tracked in self._tracked.values():
+            tracked.ticks += 1
+            if tracked.ticks > 1:
+                self._tell_again(tracked, out)
+
+    def _tell_again(self, tracked: Tracked, out: Outbox) -> None:
+        message = tracked.message
+        if message is None or self._pending.is_final(message.id):
+            return
+        stamp = (message.id, tracked.hard[self._group])
+        for group in message.dst:
+            if group != self._group and group not in tracked.synced:
+                members = self._topology.members(group)
+                out.send_all(members, Start((message,)))
+                out.send_all(members, SendHard(self._group, (stamp,)))
+
+    def _on_elected(self, out: Outbox) -> None:
+        self._soft_clock = self._hard_clock
+        self._stamped = set()
+        self._proposed = {}
+        self._soft_out = {}
+        for id_, tracked in self._tracked.items():
+            for group, ts in tracked.hard.items():
+                if group != self._group:
+                    self._propose_hard(group, id_, ts, tracked, out)
+            self._tell_again(tracked, out)
+        for id_, ahead in self._ahead.items():
+            for group, ts in ahead.items():
+                self._propose_once(SyncHard(group, id_, ts), out, lazy=True)
+
+    # -- state
+
+    def _dump(self) -> bytes:
+        return encode(
+            FastCastState(
+                self._hard_clock,
+                self._sessions.dump(),
+                self._pending.dump(),
+                self._tracked,
+                self._ahead,
+                self._deliveries.dump(),
+            )
+        )
+
+    def _load(self, state: bytes, out: Outbox) -> None:
+        loaded = _state.decode(state)
+        self._hard_clock = loaded.clock
+        self._sessions.load(loaded.sessions)
+        self._pending.load(loaded.pending)
+        self._tracked = loaded.tracked
+        self._ahead = loaded.ahead
+        self._deliveries.load(loaded.deliveries, out)

@@ -1,0 +1,107 @@
+"""The protocols by name. Adding one means writing its file and adding its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
+from ..core import Codec, Process, ProcessId, Topology, UsageError
+from ._adapter import StreamAck
+from ._client import EntryGroups, destinations
+from ._messages import ClientMessage
+from ._replica import ReplicaConfig
+from .fastcast import FastCast, FastCastConfig, FastCastMessage
+from .multipaxos import OrderingGroup, ordering_group
+from .skeen import SkeenFrame
+from .skeen import build as build_skeen
+
+ORDER = ("integrity", "validity", "agreement", "prefix", "acyclic")
+
+
+@dataclass(frozen=True)
+class ProtocolSpec:
+    name: str
+    title: str
+    paper: str
+    survives: str
+    replicas: int  # processes a group, unless the user says otherwise
+    claims: tuple[str, ...]
+    config: type[ReplicaConfig]
+    build: Callable[[ProcessId, Topology, Any, Random], Process]
+    messages: Any  # the union of its wire messages
+    entry_groups: EntryGroups
+    delays: dict[str, int]  # claimed: case -> message delays
+    cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
+    records: Any = PaxosRecord | SoloRecord
+
+    def codec(self) -> Codec:
+        return Codec(PaxosMessage | ClientMessage | self.messages, self.records)
+
+
+_SPECS = (
+    ProtocolSpec(
+        name="skeen",
+        title="Skeen",
+        paper="Birman and Joseph 1987",
+        survives="restarts (one process a group)",
+        replicas=1,
+        claims=(*ORDER, "genuine"),
+        config=ReplicaConfig,
+        build=build_skeen,
+        messages=SkeenFrame | StreamAck,
+        entry_groups=destinations,
+        delays={"local": 1, "global": 2},
+    ),
+    ProtocolSpec(
+        name="basecast",
+        title="BaseCast",
+        paper="Coelho, Schiper, Pedone 2017, Algorithm 1",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "genuine"),
+        config=ReplicaConfig,
+        build=build_skeen,
+        messages=SkeenFrame | StreamAck,
+        entry_groups=destinations,
+        delays={"local": 3, "global": 6},
+    ),
+    ProtocolSpec(
+        name="fastcast",
+        title="FastCast",
+        paper="Coelho, Schiper, Pedone 2017, Algorithm 2",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "genuine"),
+        config=FastCastConfig,
+        build=FastCast,
+        messages=FastCastMessage,
+        entry_groups=destinations,
+        delays={"local": 3, "global": 4, "slow": 6},
+        cases={"slow": {"wrong_guesses": True}},
+    ),
+    ProtocolSpec(
+        name="multipaxos",
+        title="Multi-Paxos, one ordering group",
+        paper="Lamport 1998; as compared in Coelho et al. 2017",
+        survives="f crashes of 2f+1 in the ordering group",
+        replicas=3,
+        claims=ORDER,
+        config=ReplicaConfig,
+        build=OrderingGroup,
+        messages=StreamAck,
+        entry_groups=ordering_group,
+        delays={"local": 3, "global": 3},
+    ),
+)
+
+PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}
+
+
+def protocol(name: str) -> ProtocolSpec:
+    spec = PROTOCOLS.get(name)
+    if spec is None:
+        raise UsageError(f"there is no protocol '{name}': choose one of {', '.join(PROTOCOLS)}")
+    return spec

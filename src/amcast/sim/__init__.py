@@ -1,0 +1,24 @@
+"""The deterministic simulator: protocols under faults, in integer microseconds, the same bytes for the same seed."""
+
+from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
+from .network import PRESETS, Latency, latency_preset
+from .node import CpuCost
+from .run import BrokenInvariant, SimResult, Simulation, simulate
+from .scenario import Scenario, scenario
+
+__all__ = [
+    "PRESETS",
+    "BrokenInvariant",
+    "CpuCost",
+    "FaultPlan",
+    "Latency",
+    "PlanSize",
+    "Scenario",
+    "SimResult",
+    "Simulation",
+    "latency_preset",
+    "parse_kinds",
+    "random_plan",
+    "scenario",
+    "simulate",
+]

@@ -1,0 +1,293 @@
+"""Faults as data: a plan can be printed, saved, replayed and shrunk.
+
+A random plan stays within what the protocols claim to survive: in each group at most a minority is gone for good or
+loses its disk, and at the end every link works and everyone else is up. In between anything goes, a group without a
+majority included: it must stop, and go on when it can.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar
+
+import msgspec
+
+from ..core import GroupId, ProcessId, Topology, UsageError
+
+
+class Fault(msgspec.Struct, frozen=True, tag_field="what", forbid_unknown_fields=True):
+    kind: ClassVar[str]  # what `--faults` calls it
+    at_us: int
+
+
+class Crash(Fault, frozen=True, tag="crash"):
+    """Stops a process; it restarts if `down_us` is set.
+
+    With `after_sends` it stops in the middle of a handler, when it has sent so many more messages (of one kind, if
+    `of_kind` names it: a process that dies right after its promise has left is the one that must not forget it).
+    """
+
+    kind: ClassVar[str] = "crash"
+    process: ProcessId
+    down_us: int | None = None
+    after_sends: int | None = None
+    of_kind: str | None = None
+    keeps_disk: bool = True
+
+
+class CrashLeader(Fault, frozen=True, tag="crash-leader"):
+    """Stops whoever leads the group at that moment."""
+
+    kind: ClassVar[str] = "crash"
+    group: GroupId
+    down_us: int
+    after_sends: int | None = None
+
+
+class Pause(Fault, frozen=True, tag="pause"):
+    """The process does nothing for a while, and does not know."""
+
+    kind: ClassVar[str] = "pause"
+    process: ProcessId
+    for_us: int
+
+
+class PauseLeader(Fault, frozen=True, tag="pause-leader"):
+    """Whoever leads the group at that moment does nothing for a while, and still believes that it leads."""
+
+    kind: ClassVar[str] = "pause"
+    group: GroupId
+    for_us: int
+
+
+class CutLeader(Fault, frozen=True, tag="cut-leader"):
+    """Whoever leads the group at that moment can't reach the others, nor hear them unless `one_way`.
+
+    If `within_group`, only the other members are out of reach: clients go on talking to a leader that lost its group.
+    """
+
+    kind: ClassVar[str] = "partition"
+    group: GroupId
+    for_us: int
+    one_way: bool = False
+    within_group: bool = False
+
+
+class Partition(Fault, frozen=True, tag="partition"):
+    """Nothing gets from `side` to the rest, nor back unless `one_way`."""
+
+    kind: ClassVar[str] = "partition"
+    side: tuple[ProcessId, ...]
+    for_us: int
+    one_way: bool = False
+
+
+class Lossy(Fault, frozen=True, tag="loss"):
+    kind: ClassVar[str] = "loss"
+    probability: float
+    for_us: int
+
+
+class Duplicating(Fault, frozen=True, tag="duplicate"):
+    kind: ClassVar[str] = "duplicate"
+    probability: float
+    for_us: int
+
+
+class Reordering(Fault, frozen=True, tag="reorder"):
+    """Some messages are held up, so that later ones overtake them."""
+
+    kind: ClassVar[str] = "reorder"
+    probability: float
+    delay_us: int
+    for_us: int
+
+
+class Skew(Fault, frozen=True, tag="skew"):
+    kind: ClassVar[str] = "skew"
+    process: ProcessId
+    offset_us: int
+    drift: float
+
+
+AnyFault = (
+    Crash | CrashLeader | Pause | PauseLeader | Partition | CutLeader | Lossy | Duplicating | Reordering | Skew
+)
+
+FUSE_US = 50_000  # a process that was to crash while sending, and sends nothing, crashes after so long anyway
+
+KINDS = ("crash", "disk-loss", "sender-crash", "pause", "partition", "loss", "duplicate", "reorder", "skew")
+
+
+class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    faults: tuple[AnyFault, ...] = ()
+
+    def end_us(self) -> int:
+        """When the last fault is over."""
+        return max((_end(fault) for fault in self.faults), default=0)
+
+    def permanently_down(self) -> set[ProcessId]:
+        return {f.process for f in self.faults if isinstance(f, Crash) and f.down_us is None}
+
+    def without(self, index: int) -> FaultPlan:
+        return FaultPlan(self.faults[:index] + self.faults[index + 1 :])
+
+    def describe(self, topology: Topology) -> list[str]:
+        return [_describe(fault, topology) for fault in self.faults]
+
+
+def _end(fault: AnyFault) -> int:
+    if isinstance(fault, Crash | CrashLeader):
+        waits = 0 if fault.after_sends is None else FUSE_US
+        return fault.at_us + waits + (fault.down_us or 0)
+    return fault.at_us if isinstance(fault, Skew) else fault.at_us + fault.for_us
+
+
+def _describe(fault: AnyFault, topology: Topology) -> str:
+    name = topology.name
+    match fault:
+        case Crash():
+            text = f"{name(fault.process)} crashes"
+            if fault.after_sends is not None:
+                text += f" after {fault.after_sends} more sends{f' of {fault.of_kind}' if fault.of_kind else ''}"
+            if fault.down_us is None:
+                text += " for good"
+            else:
+                text += f", restarts {'' if fault.keeps_disk else 'WITHOUT ITS DISK '}{fault.down_us} us later"
+        case CrashLeader():
+            text = f"the leader of g{fault.group} crashes, restarts {fault.down_us} us later"
+        case Pause():
+            text = f"{name(fault.process)} pauses for {fault.for_us} us"
+        case PauseLeader():
+            text = f"the leader of g{fault.group} pauses for {fault.for_us} us"
+        case CutLeader():
+            arrow = "can't send to" if fault.one_way else "is cut off from"
+            others = "its group" if fault.within_group else "the others"
+            text = f"the leader of g{fault.group} {arrow} {others} for {fault.for_us} us"
+        case Partition():
+            arrow = "can't send to" if fault.one_way else "is cut off from"
+            text = f"{{{', '.join(map(name, fault.side))}}} {arrow} the others for {fault.for_us} us"
+        case Lossy():
+            text = f"links lose {fault.probability:.0%} for {fault.for_us} us"
+        case Duplicating():
+            text = f"links duplicate {fault.probability:.0%} for {fault.for_us} us"
+        case Reordering():
+            text = f"links hold {fault.probability:.0%} up by up to {fault.delay_us} us for {fault.for_us} us"
+        case Skew():
+            text = f"{name(fault.process)}'s clock is off by {fault.offset_us} us, drifts {fault.drift:+.1%}"
+    return f"t={fault.at_us} us: {text}"
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """`all`, `none`, or names with commas between."""
+    if text in ("all", "none"):
+        return KINDS if text == "all" else ()
+    kinds = tuple(part.strip() for part in text.split(",") if part.strip())
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UsageError(f"there is no fault '{kind}': use all, none, or some of {', '.join(KINDS)}")
+    return kinds
+
+
+class PlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much a random plan does: faults within `window_us`, each lasting up to `last_us`."""
+
+    window_us: int = 250_000
+    last_us: int = 60_000
+    faults_max: int = 24
+
+
+def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng: Random) -> FaultPlan:
+    if not kinds:
+        return FaultPlan()
+    drawer = _Drawer(topology, size, rng)
+    faults: list[AnyFault] = []
+    for _ in range(rng.randint(1, size.faults_max)):
+        faults.extend(drawer.draw(rng.choice(kinds)))
+    faults.sort(key=lambda fault: fault.at_us)
+    return FaultPlan(tuple(faults))
+
+
+class _Drawer:
+    def __init__(self, topology: Topology, size: PlanSize, rng: Random) -> None:
+        self._topology = topology
+        self._size = size
+        self._rng = rng
+        # How many members of each group may still die or lose their disk for good.
+        self._spare = {group: (len(topology.members(group)) - 1) // 2 for group in topology.groups}
+        self._doomed: set[ProcessId] = set()
+        # Half of the plans strike one group within a short time: faults that meet do the most harm.
+        self._groups = topology.groups
+        self._window = (0, size.window_us)
+        if rng.random() < 0.5:
+            self._groups = (rng.choice(topology.groups),)
+            start = rng.randrange(size.window_us)
+            self._window = (start, min(size.window_us, start + size.last_us))
+
+    def draw(self, kind: str) -> list[AnyFault]:
+        rng, topology = self._rng, self._topology
+        at = rng.randrange(*self._window)
+        lasts = rng.randrange(1, self._size.last_us)
+        group = rng.choice(self._groups)
+        process = rng.choice(topology.members(group))
+        match kind:
+            case "crash":
+                return self._crash(at, lasts, group, process)
+            case "disk-loss":
+                if self._doom(process):
+                    return [Crash(at, process, lasts, keeps_disk=False)]
+                return []
+            case "sender-crash":
+                client = rng.choice(topology.clients) if topology.clients else None
+                if client is None or client in self._doomed:
+                    return []
+                self._doomed.add(client)
+                return [Crash(at, client, None, rng.randrange(4))]
+            case "pause":
+                return [Pause(at, process, lasts) if rng.random() < 0.5 else PauseLeader(at, group, lasts)]
+            case "partition":
+                if rng.random() < 0.4:
+                    return [CutLeader(at, group, lasts, rng.random() < 0.4, rng.random() < 0.5)]
+                return [self._partition(at, lasts, group)]
+            case "loss":
+                return [Lossy(at, rng.choice((0.05, 0.2, 0.5)), lasts)]
+            case "duplicate":
+                return [Duplicating(at, rng.choice((0.05, 0.3)), lasts)]
+            case "reorder":
+                return [Reordering(at, rng.choice((0.05, 0.3)), rng.choice((500, 5_000, 30_000)), lasts)]
+            case _:
+                return [Skew(at, process, rng.randrange(-50_000, 50_000), rng.uniform(-0.1, 0.1))]
+
+    def _doom(self, process: ProcessId) -> bool:
+        """Whether the group can spare this member; if so, it is spent."""
+        group = self._topology.group_of(process)
+        if group is None or process in self._doomed or not self._spare[group]:
+            return False
+        self._spare[group] -= 1
+        self._doomed.add(process)
+        return True
+
+    def _crash(self, at: int, lasts: int, group: GroupId, process: ProcessId) -> list[AnyFault]:
+        rng = self._rng
+        after = rng.randrange(12) if rng.random() < 0.5 else None
+        if rng.random() < 0.4:
+            return [CrashLeader(at, group, lasts, after)]
+        if rng.random() < 0.2 and self._doom(process):
+            return [Crash(at, process, None, after)]
+        if process in self._doomed:
+            return []
+        if rng.random() < 0.5:
+            lasts = rng.randrange(1, 500)  # back before anyone noticed
+        if rng.random() < 0.5:
+            return [Crash(at, process, lasts, rng.randrange(1, 3), rng.choice(("1b", "2a", "2b")))]
+        return [Crash(at, process, lasts, after)]
+
+    def _partition(self, at: int, lasts: int, group: GroupId) -> Partition:
+        rng = self._rng
+        if rng.random() < 0.5:
+            members = self._topology.members(group)
+            side = rng.sample(members, rng.randint(1, max(1, len(members) - 1)))
+        else:
+            everyone = self._topology.processes
+            side = rng.sample(everyone, rng.randint(1, len(everyone)))
+        return Partition(at, tuple(sorted(side)), lasts, rng.random() < 0.4)

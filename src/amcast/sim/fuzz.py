@@ -1,0 +1,164 @@
+"""Random schedules until something breaks: a seed decides the topology, the load, the network, the timing and the faults.
+
+Timeouts are short and snapshots frequent, so that elections, catch-up, state transfer and restarts happen in every run,
+not once in a thousand. Liveness counts as much as order: a run that does not drain after its last fault is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from ..check import Report, Violation, check_run
+from ..consensus import PaxosConfig
+from ..core import message_name
+from ..protocols import protocol
+from ..workload import Micro
+from .faults import PlanSize, random_plan
+from .network import Latency
+from .run import SimResult, simulate
+from .scenario import Scenario
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A schedule that breaks a protocol."""
+
+    seed: int
+    scenario: Scenario
+    violations: tuple[Violation, ...]
+
+
+class FuzzResult(msgspec.Struct, frozen=True):
+    seed: int
+    messages: int
+    deliveries: int
+    wire_messages: int
+    faults: int
+    finding: Finding | None
+
+
+def fuzz_scenario(
+    protocol_name: str,
+    seed: int,
+    kinds: tuple[str, ...],
+    replicas: int | None = None,
+    groups: int | None = None,
+    size: PlanSize = PlanSize(),
+) -> Scenario:
+    rng = Random(f"fuzz/{seed}")
+    spec = protocol(protocol_name)
+    group_count = rng.randint(1, 4) if groups is None else groups
+    replica_count = spec.replicas if replicas is None else replicas
+    clients = rng.randint(2, 4)
+    messages = rng.randint(10, 80)
+    drawn = Scenario(
+        protocol=protocol_name,
+        groups=group_count,
+        replicas=replica_count,
+        clients=clients,
+        messages=messages,
+        interval_us=size.window_us * clients // messages,
+        workload=Micro(1, rng.randint(1, min(3, group_count)), 8),
+        network=Latency("fuzz", rng.choice((100, 300, 1_000)), sigma=rng.choice((0.0, 0.2, 1.0))),
+        fifo=rng.random() < 0.5,
+        sync_us=rng.choice((0, 0, 300, 3_000)),
+        options=_options(protocol_name, rng),
+        paxos=PaxosConfig(
+            tick_us=2_000,
+            election_ticks=rng.choice((4, 8)),
+            retransmit_ticks=3,
+            window=rng.choice((1, 2, 16)),
+            snapshot_every=rng.choice((3, 10, 1_000)),
+            lag_max=rng.choice((2, 10, 1_000)),
+            learn_chunk=rng.choice((2, 256)),
+        ),
+        resend_us=10_000,
+        retry_us=20_000,
+        patience_us=3_000_000,
+        seed=seed,
+    )
+    plan = random_plan(drawn.topology(), kinds, size, rng)
+    made = msgspec.structs.replace(drawn, plan=plan)
+    made.check()
+    return made
+
+
+def _options(protocol_name: str, rng: Random) -> dict[str, bool]:
+    wrong = rng.random() < 0.2
+    return {"wrong_guesses": True} if protocol_name == "fastcast" and wrong else {}
+
+
+def violations_of(result: SimResult) -> tuple[Violation, ...]:
+    """What is wrong with a run: a broken invariant, a violated property, or no end."""
+    if result.broken is not None:
+        name = result.scenario.topology().name
+        broken = result.broken
+        where = name(broken.process) if broken.process >= 0 else "a process"
+        return (Violation("invariant", [], [broken.process], f"at {broken.t_us} us {where}: {broken.what}"),)
+    report: Report = check_run(result.run())
+    if report.violations:
+        return tuple(report.violations)
+    if not result.complete:
+        names = ", ".join(map(message_name, result.stuck[:5]))
+        more = f" and {len(result.stuck) - 5} more" if len(result.stuck) > 5 else ""
+        explanation = (
+            f"nothing moves any more, although the last fault ended at {result.scenario.plan.end_us()} us: "
+            + (f"{names}{more} not delivered everywhere" if result.stuck else "clients wait for answers")
+        )
+        return (Violation("liveness", list(result.stuck), [], explanation),)
+    return ()
+
+
+def fuzz_one(made: Scenario, run: Callable[[Scenario], SimResult] = simulate) -> FuzzResult:
+    result = run(made)
+    violations = violations_of(result)
+    finding = Finding(made.seed, made, violations) if violations else None
+    return FuzzResult(
+        made.seed, result.messages, result.deliveries, result.wire_messages, result.faults, finding
+    )
+
+
+def shrink(
+    made: Scenario,
+    run: Callable[[Scenario], SimResult] = simulate,
+    tries_max: int = 400,
+) -> Scenario:
+    """A smaller scenario that breaks the same property: fewer faults, fewer messages, fewer clients."""
+    target = {violation.property for violation in violations_of(run(made))}
+    tries = 0
+
+    def still_breaks(candidate: Scenario) -> bool:
+        nonlocal tries
+        tries += 1
+        found = violations_of(run(candidate))
+        return bool(target & {violation.property for violation in found})
+
+    while tries < tries_max:
+        for candidate in _smaller(made):
+            if tries < tries_max and still_breaks(candidate):
+                made = candidate
+                break
+        else:
+            break
+    return made
+
+
+def _smaller(made: Scenario) -> list[Scenario]:
+    """Candidates, boldest first."""
+    replace = msgspec.structs.replace
+    candidates = []
+    count = len(made.plan.faults)
+    if count > 2:
+        half = count // 2
+        plan = type(made.plan)
+        candidates.append(replace(made, plan=plan(made.plan.faults[half:])))
+        candidates.append(replace(made, plan=plan(made.plan.faults[:half])))
+    candidates += [replace(made, messages=n) for n in (made.messages // 2, made.messages - 1) if 1 <= n < made.messages]
+    candidates += [replace(made, plan=made.plan.without(index)) for index in range(count)]
+    calmer = {"sync_us": 0, "fifo": True, "options": {}}
+    for field, value in calmer.items():
+        if getattr(made, field) != value:
+            candidates.append(replace(made, **{field: value}))  # type: ignore[arg-type]
+    return candidates

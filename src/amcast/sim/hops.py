@@ -1,0 +1,44 @@
+"""Message delays, counted: one message in a network where every message takes one unit, and nothing else takes time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..protocols import PROTOCOLS, ProtocolSpec
+from ..workload import Micro
+from .run import simulate
+from .scenario import scenario
+
+
+class Hops(msgspec.Struct, frozen=True):
+    """Delays from multicast to the last delivery at a destination, and what the protocol claims."""
+
+    protocol: str
+    case: str
+    delays: float
+    claimed: int
+
+
+def measure_hops(spec: ProtocolSpec, groups: int = 3) -> list[Hops]:
+    return [_measure(spec, case, claimed, groups) for case, claimed in spec.delays.items()]
+
+
+def measure_all_hops() -> list[Hops]:
+    return [hops for spec in PROTOCOLS.values() for hops in measure_hops(spec)]
+
+
+def _measure(spec: ProtocolSpec, case: str, claimed: int, groups: int) -> Hops:
+    destinations = 1 if case == "local" else 2
+    made = scenario(
+        spec.name,
+        "unit",
+        groups=groups,
+        clients=1,
+        messages=1,
+        workload=Micro(destinations, destinations),
+        options=spec.cases.get(case, {}),
+        seed=1,
+    )
+    run = simulate(made).run()
+    took = int(run.deliveries.t_us.max()) - int(run.multicasts.t_us[0])
+    return Hops(spec.name, case, took / made.network.default_us, claimed)

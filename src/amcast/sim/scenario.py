@@ -1,0 +1,127 @@
+"""A scenario is data: everything that a simulated run depends on. Same scenario, same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from ..consensus import PaxosConfig
+from ..core import Topology, UsageError, grid
+from ..core.message import PAYLOAD_LIMIT
+from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
+from ..workload import Load, Micro
+from .faults import Crash, CrashLeader, CutLeader, FaultPlan, Partition, Pause, PauseLeader, Skew
+from .network import Latency, latency_preset
+from .node import CpuCost
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    protocol: str
+    groups: int = 2
+    replicas: int
+    clients: int = 2
+    messages: int = 100  # by all clients together
+    outstanding: int = 1
+    interval_us: int = 0  # open loop if set
+    workload: Micro = Micro()
+    network: Latency
+    fifo: bool = True
+    cpu: CpuCost = CpuCost()
+    sync_us: int = 0  # how long the disk takes
+    options: dict[str, Any] = {}  # the protocol's own, such as wrong_guesses
+    paxos: PaxosConfig
+    resend_us: int
+    history_max: int = 4_096
+    retry_us: int
+    plan: FaultPlan = FaultPlan()
+    patience_us: int  # without progress for so long after the last fault, a run is stuck
+    records_wire: bool = True
+    seed: int = 0
+
+    def spec(self) -> ProtocolSpec:
+        return protocol(self.protocol)
+
+    def topology(self) -> Topology:
+        return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
+
+    def replica_config(self) -> ReplicaConfig:
+        fields = {"paxos": self.paxos, "resend_us": self.resend_us, "history_max": self.history_max}
+        try:
+            return self.spec().config(**fields, **self.options)
+        except TypeError as error:
+            raise UsageError(f"{self.protocol} has no such option: {error}") from error
+
+    def client_config(self) -> ClientConfig:
+        return ClientConfig(self.retry_us)
+
+    def loads(self) -> list[Load]:
+        """The messages, dealt out to the clients as evenly as they go."""
+        each, more = divmod(self.messages, self.clients)
+        return [Load(each + (i < more), self.outstanding, self.interval_us) for i in range(self.clients)]
+
+    def run_id(self) -> str:
+        digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        return f"{self.protocol}-{self.seed}-{digest[:12]}"
+
+    def check(self) -> None:
+        spec = self.spec()
+        if self.replicas > 1 and self.replicas % 2 == 0:
+            raise UsageError(
+                f"groups of {self.replicas} have no majority that survives a tie: use an odd number of replicas, "
+                f"such as {self.replicas + 1}"
+            )
+        if self.clients < 1 or self.messages < 1 or self.outstanding < 1:
+            raise UsageError("a run needs at least one client, one message and one outstanding message")
+        if not 0 <= self.workload.payload_bytes <= PAYLOAD_LIMIT:
+            raise UsageError(
+                f"a payload of {self.workload.payload_bytes} bytes is over the limit of {PAYLOAD_LIMIT}: "
+                "use a smaller --payload"
+            )
+        topology = self.topology()
+        self.workload.check(topology)
+        self.replica_config()
+        self._check_plan(topology)
+        assert spec.replicas >= 1
+
+    def _check_plan(self, topology: Topology) -> None:
+        known = {*topology.processes, *topology.clients}
+        gone: dict[int, int] = {}
+        for fault in self.plan.faults:
+            touched: tuple[int, ...] = ()
+            if isinstance(fault, Crash | Pause | Skew):
+                touched = (fault.process,)
+            elif isinstance(fault, Partition):
+                touched = fault.side
+            elif isinstance(fault, CrashLeader | PauseLeader | CutLeader):
+                topology.check_destinations((fault.group,))
+            for process in touched:
+                if process not in known:
+                    raise UsageError(f"the fault plan names process {process}, which is not in this topology")
+            if isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk):
+                group = topology.group_of(fault.process)
+                if group is not None:
+                    gone[group] = gone.get(group, 0) + 1
+                    if 2 * gone[group] >= len(topology.members(group)):
+                        raise UsageError(
+                            f"the fault plan leaves group g{group} without a majority for ever: "
+                            "let fewer of its processes crash for good or lose their disk"
+                        )
+
+
+def scenario(protocol_name: str, network: str = "lan", **settings: Any) -> Scenario:
+    """A scenario with timeouts that suit its network; `settings` are fields of `Scenario`."""
+    spec = protocol(protocol_name)
+    latency = latency_preset(network)
+    rtt = latency.rtt_max_us()
+    defaults: dict[str, Any] = {
+        "replicas": spec.replicas,
+        "paxos": PaxosConfig.for_rtt(rtt),
+        "resend_us": max(50_000, 3 * rtt),
+        "retry_us": max(200_000, 6 * rtt),
+        "patience_us": max(10_000_000, 60 * rtt),
+    }
+    made = Scenario(protocol=protocol_name, network=latency, **{**defaults, **settings})
+    made.check()
+    return made

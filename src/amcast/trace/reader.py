@@ -1,0 +1,129 @@
+"""Reads a run and trusts nothing: what is wrong with a folder is one line that names the file and what to do.
+
+Types must be those of the schema exactly. The order of columns, whether a column is declared nullable, and
+strings that are dictionary encoded make no difference, since other writers (Spark) choose them differently;
+nulls where there must be none do. Hidden files and those that start with `_`, as Spark leaves them, are no
+part of a table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core import UsageError
+from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
+from .run import Run, make_run
+from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
+
+_AGAIN = "copy the whole run again, or record it again"
+
+
+def read_run(path: str | Path) -> Run:
+    folder = Path(path)
+    try:
+        info = read_run_info(folder)
+        tables = {name: _read_table(folder / name, name) for name in TABLES}
+    except OSError as error:
+        where = error.filename or folder
+        raise UsageError(f"{where}: can't be read: {error.strerror or _first_line(error)}") from error
+    return make_run(
+        info,
+        multicasts_of(tables["multicasts"]),
+        deliveries_of(tables["deliveries"]),
+        wire_of(tables["wire"]),
+        faults_of(tables["faults"]),
+        where=str(folder),
+    )
+
+
+def read_run_info(path: str | Path) -> RunInfo:
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {what}: name the folder of a run")
+    file = folder / RUN_FILE
+    if not file.is_file():
+        raise UsageError(f"{file} is missing: {folder} is not a run, or only a part of one; {_AGAIN}")
+    try:
+        return decode_run_info(file.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{file}: {_first_line(error)}; mend it, or record the run again") from error
+
+
+def _read_table(folder: Path, name: str) -> pa.Table:
+    schema = TABLES[name]
+    if not folder.is_dir():
+        if name in OPTIONAL_TABLES and not folder.exists():
+            return schema.empty_table()
+        raise UsageError(f"{folder} is missing: a run needs the table {name}; {_AGAIN}")
+    files = _files_of(folder)
+    if not files and name not in OPTIONAL_TABLES:
+        raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
+    return pa.concat_tables([_read_file(file, schema) for file in files] or [schema.empty_table()])
+
+
+def _files_of(folder: Path) -> list[Path]:
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "_")))
+    for file in files:
+        if file.suffix != ".parquet" or not file.is_file():
+            raise UsageError(f"{file} is not a Parquet file: remove it from the table")
+    return files
+
+
+def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            _check_columns(path, file.schema_arrow, schema)
+            table = file.read().select(schema.names)
+            plain = pa.table([_plain(table.column(name)) for name in schema.names], names=schema.names)
+            plain.validate(full=True)  # strings may be no text at all
+    except UsageError:
+        raise
+    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
+        raise UsageError(f"{path}: not a whole Parquet file ({_first_line(error)}); {_AGAIN}") from error
+    for field in schema:
+        _check_nulls(path, field, plain.column(field.name))
+    return plain.cast(schema)
+
+
+def _check_columns(path: Path, found: pa.Schema, wanted: pa.Schema) -> None:
+    for name in wanted.names:
+        if name not in found.names:
+            raise UsageError(f"{path}: column {name} is missing; write all columns of the schema")
+    for field in found:
+        if field.name not in wanted.names:
+            raise UsageError(f"{path}: column {field.name} is not in the schema; remove it")
+        if found.names.count(field.name) > 1:
+            raise UsageError(f"{path}: column {field.name} is there twice; remove one")
+        expected = wanted.field(field.name).type
+        if not _same_type(field.type, expected):
+            raise UsageError(f"{path}: column {field.name} is {field.type} and must be {expected}; cast it")
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_list(wanted):
+        # The name and the nullability of the elements are the writer's choice.
+        return bool(pa.types.is_list(found) and found.value_type == wanted.value_type)
+    return bool(found == wanted)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _check_nulls(path: Path, field: pa.Field, column: pa.ChunkedArray) -> None:
+    nulls = column.null_count
+    if not nulls and pa.types.is_list(field.type):
+        nulls = sum(chunk.flatten().null_count for chunk in column.chunks)
+    if nulls and not field.nullable:
+        raise UsageError(f"{path}: column {field.name} has {nulls} nulls and must have none; {_AGAIN}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,161 @@
+"""What a driver writes down while a run goes on. One call a row, a fraction of a microsecond each.
+
+Rows are packed into one growing buffer a table, laid out as numpy reads them, so that nothing is converted
+before the run has ended and no object is left behind for the garbage collector. Rows keep the order in
+which they were recorded.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+
+import numpy as np
+import pyarrow as pa
+
+from ..core import GroupId, MessageId, ProcessId
+from ._convert import to_tables
+from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
+from .schema import RunInfo
+
+# A dtype and the struct that packs one row of it; numpy aligns nothing unless asked, and neither does "<".
+_MULTICAST = np.dtype([("msg", "<i8"), ("sender", "<i4"), ("seq", "<i8"), ("t_us", "<i8"), ("bytes", "<i4")])
+_DELIVERY = np.dtype(
+    [
+        ("process", "<i4"),
+        ("grp", "<i4"),
+        ("pos", "<i8"),
+        ("msg", "<i8"),
+        ("kind", "i1"),
+        ("ts", "<i8"),
+        ("t_us", "<i8"),
+    ]
+)
+_WIRE = np.dtype(
+    [
+        ("src", "<i4"),
+        ("dst", "<i4"),
+        ("kind", "<i4"),
+        ("msg", "<i8"),
+        ("bytes", "<i4"),
+        ("sent_us", "<i8"),
+        ("received_us", "<i8"),
+    ]
+)
+_pack_multicast = Struct("<qiqqi").pack
+_pack_delivery = Struct("<iiqqbqq").pack
+_pack_wire = Struct("<iiiqiqq").pack
+
+
+class Recorder:
+    """Without `records_wire` the wire table stays empty: nobody can ask then who spoke to whom."""
+
+    def __init__(self, records_wire: bool = True) -> None:
+        self.records_wire = records_wire
+        self._multicasts = bytearray()
+        self._dst_start = array("q", (0,))
+        self._dst = array("i")
+        self._deliveries = bytearray()
+        self._wire = bytearray()
+        self._kinds: dict[str, int] = {}
+        self._faults: list[Fault] = []
+
+    def multicast(
+        self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
+    ) -> None:
+        self._multicasts += _pack_multicast(msg, sender, seq, t_us, nbytes)
+        self._dst.extend(dst)
+        self._dst_start.append(len(self._dst))
+
+    def delivery(
+        self,
+        process: ProcessId,
+        group: GroupId,
+        pos: int,
+        msg: MessageId,
+        kind: int,
+        ts: int | None,
+        t_us: int,
+    ) -> None:
+        self._deliveries += _pack_delivery(process, group, pos, msg, kind, NULL if ts is None else ts, t_us)
+
+    def wire(
+        self,
+        src: ProcessId,
+        dst: ProcessId,
+        kind: str,
+        msg: MessageId | None,
+        nbytes: int,
+        sent_us: int,
+        received_us: int | None,
+    ) -> None:
+        if not self.records_wire:
+            return
+        try:
+            code = self._kinds[kind]
+        except KeyError:
+            code = self._kinds[kind] = len(self._kinds)
+        self._wire += _pack_wire(
+            src,
+            dst,
+            code,
+            NULL if msg is None else msg,
+            nbytes,
+            sent_us,
+            NULL if received_us is None else received_us,
+        )
+
+    def fault(self, process: ProcessId, t_us: int, what: str, detail: str) -> None:
+        self._faults.append(Fault(process, t_us, what, detail))
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The four tables in the order of recording, with exactly the types of the schema."""
+        return to_tables(
+            self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults
+        )
+
+    def run(self, info: RunInfo) -> Run:
+        """The run as the checks read it, without a file in between."""
+        return make_run(
+            info, self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults
+        )
+
+    # Columns are copies: a buffer that numpy looks into could not grow any more.
+
+    def _multicast_columns(self) -> Multicasts:
+        rows = np.frombuffer(bytes(self._multicasts), _MULTICAST)
+        return Multicasts(
+            rows["msg"].copy(),
+            rows["sender"].copy(),
+            rows["seq"].copy(),
+            np.array(self._dst_start, np.int64),
+            np.array(self._dst, np.int32),
+            rows["t_us"].copy(),
+            rows["bytes"].copy(),
+        )
+
+    def _delivery_columns(self) -> Deliveries:
+        rows = np.frombuffer(bytes(self._deliveries), _DELIVERY)
+        return Deliveries(
+            rows["process"].copy(),
+            rows["grp"].copy(),
+            rows["pos"].copy(),
+            rows["msg"].copy(),
+            rows["kind"].copy(),
+            rows["ts"].copy(),
+            rows["t_us"].copy(),
+        )
+
+    def _wire_columns(self) -> WireRows:
+        rows = np.frombuffer(bytes(self._wire), _WIRE)
+        return WireRows(
+            rows["src"].copy(),
+            rows["dst"].copy(),
+            rows["kind"].copy(),
+            tuple(self._kinds),
+            rows["msg"].copy(),
+            rows["bytes"].copy(),
+            rows["sent_us"].copy(),
+            rows["received_us"].copy(),
+        )

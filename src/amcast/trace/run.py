@@ -1,0 +1,175 @@
+"""A run in memory: its description and its tables as numpy columns, the form that checks and diagrams read.
+
+Deliveries are always sorted by (process, kind, position), wherever they came from. A value that may be
+missing (a timestamp, the message of a wire row, the time it was received) is `NULL` where it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core import ProcessId, UsageError, message_name
+from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, RunInfo, info_problem
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+NULL = -(1 << 63)
+
+_REDO = "record the run again"
+
+
+@dataclass(frozen=True, slots=True)
+class Multicasts:
+    msg: Int64s
+    sender: Int32s
+    client_seq: Int64s
+    dst_start: Int64s  # the destinations of row i are dst[dst_start[i]:dst_start[i + 1]]
+    dst: Int32s
+    t_us: Int64s
+    bytes: Int32s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    process: Int32s
+    grp: Int32s
+    pos: Int64s
+    msg: Int64s
+    kind: npt.NDArray[np.int8]
+    ts: Int64s
+    t_us: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+@dataclass(frozen=True, slots=True)
+class WireRows:
+    src: Int32s
+    dst: Int32s
+    kind: Int32s  # an index into kinds
+    kinds: tuple[str, ...]
+    msg: Int64s
+    bytes: Int32s
+    sent_us: Int64s
+    received_us: Int64s
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    process: ProcessId
+    t_us: int
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    info: RunInfo
+    multicasts: Multicasts
+    deliveries: Deliveries
+    wire: WireRows
+    faults: tuple[Fault, ...]  # by time
+    restored: dict[
+        ProcessId, tuple[int, ...]
+    ]  # the positions at which a final log continues with handed state
+
+
+def make_run(
+    info: RunInfo,
+    multicasts: Multicasts,
+    deliveries: Deliveries,
+    wire: WireRows,
+    faults: list[Fault],
+    where: str = "the run in memory",
+) -> Run:
+    """A run whose parts fit each other. `where` names it in the error that says which part does not."""
+    problem = info_problem(info)
+    if problem is not None:
+        raise UsageError(f"{where}/{RUN_FILE}: {problem}; {_REDO}")
+    _check_destinations(info, multicasts, f"{where}/multicasts")
+    _check_kinds(deliveries, f"{where}/deliveries")
+    by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
+    restored = _restored_positions(by_time, f"{where}/faults")
+    return Run(info, multicasts, _by_position(deliveries), wire, by_time, restored)
+
+
+def _check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:
+    sizes = np.diff(multicasts.dst_start)
+    if not sizes.all():
+        _refuse_message(multicasts, int(np.argmin(sizes)), "has no destination", where)
+    unknown = ~np.isin(multicasts.dst, np.array([group.id for group in info.groups]))
+    row_of = np.repeat(np.arange(len(multicasts)), sizes)
+    if unknown.any():
+        first = int(np.argmax(unknown))
+        what = f"is sent to g{multicasts.dst[first]}, which {RUN_FILE} does not know"
+        _refuse_message(multicasts, int(row_of[first]), what, where)
+    pair = row_of << 32 | multicasts.dst
+    if (np.diff(pair) <= 0).any():  # else they are sorted, as our own recorder writes them
+        pair.sort()
+        twice = np.flatnonzero(np.diff(pair) == 0)
+        if len(twice):
+            _refuse_message(multicasts, int(pair[twice[0]] >> 32), "names a destination twice", where)
+
+
+def _refuse_message(multicasts: Multicasts, row: int, what: str, where: str) -> NoReturn:
+    raise UsageError(f"{where}: {message_name(int(multicasts.msg[row]))} {what}; {_REDO}")
+
+
+def _check_kinds(deliveries: Deliveries, where: str) -> None:
+    strange = ~np.isin(deliveries.kind, (FINAL, OPTIMISTIC))
+    if strange.any():
+        kind = int(deliveries.kind[np.argmax(strange)])
+        raise UsageError(f"{where}: kind {kind} is neither {FINAL} nor {OPTIMISTIC}; {_REDO}")
+
+
+def _restored_positions(faults: tuple[Fault, ...], where: str) -> dict[ProcessId, tuple[int, ...]]:
+    restored: dict[ProcessId, tuple[int, ...]] = {}
+    for fault in faults:
+        if fault.what == RESTORED:
+            position = _position_of(fault.detail)
+            if position is None:
+                what = f'process {fault.process} was restored to {fault.detail!r}, not {{"position": N}}'
+                raise UsageError(f"{where}: {what}; {_REDO}")
+            restored[fault.process] = (*restored.get(fault.process, ()), position)
+    return restored
+
+
+def _position_of(detail: str) -> int | None:
+    try:
+        document: Any = json.loads(detail)
+    except (ValueError, RecursionError):
+        return None
+    position = document.get("position") if isinstance(document, dict) else None
+    if not isinstance(position, int) or isinstance(position, bool):
+        return None
+    return position if 0 <= position < 1 << 63 else None
+
+
+def _by_position(rows: Deliveries) -> Deliveries:
+    log = rows.process.astype(np.int64) << 1 | rows.kind
+    log_step, pos_step = np.diff(log), np.diff(rows.pos)
+    if ((log_step > 0) | ((log_step == 0) & (pos_step >= 0))).all():
+        return rows
+    order = np.lexsort((rows.pos, log))
+    return Deliveries(
+        rows.process[order],
+        rows.grp[order],
+        rows.pos[order],
+        rows.msg[order],
+        rows.kind[order],
+        rows.ts[order],
+        rows.t_us[order],
+    )

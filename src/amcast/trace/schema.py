@@ -1,0 +1,166 @@
+"""The contract with every other program: what `run.json` holds, and the columns of the four tables.
+
+A run is one folder: `run.json`, and for each table a folder of Parquet files. Names and types below are
+exact; a reader refuses anything else. What the checks need of a run is in the fields of `RunInfo`; whatever
+else describes it (the whole configuration, regions, versions) travels beside them in `extra` and survives
+reading and writing unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ..core import GroupId, ProcessId
+
+RUN_FILE = "run.json"
+
+FINAL = 0
+OPTIMISTIC = 1
+KIND_NAMES = {FINAL: "final", OPTIMISTIC: "optimistic"}
+
+# What the faults table says in `what` and this package gives a meaning to. Drivers may write other words.
+CRASH = "crash"
+RESTART = "restart"
+RESTORED = "restored"  # detail: {"position": N}; the log goes on at N with state that was handed over
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+MULTICASTS = pa.schema(
+    [
+        _required("msg", pa.int64()),
+        _required("sender", pa.int32()),
+        _required("client_seq", pa.int64()),
+        _required("dst", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        _required("t_us", pa.int64()),
+        _required("bytes", pa.int32()),
+    ]
+)
+
+DELIVERIES = pa.schema(
+    [
+        _required("process", pa.int32()),
+        _required("grp", pa.int32()),
+        _required("pos", pa.int64()),  # 0, 1, 2... of each process and kind
+        _required("msg", pa.int64()),
+        _required("kind", pa.int8()),
+        pa.field("ts", pa.int64()),
+        _required("t_us", pa.int64()),
+    ]
+)
+
+WIRE = pa.schema(
+    [
+        _required("src", pa.int32()),
+        _required("dst", pa.int32()),
+        _required("kind", pa.string()),
+        pa.field("msg", pa.int64()),
+        _required("bytes", pa.int32()),
+        _required("sent_us", pa.int64()),
+        pa.field("received_us", pa.int64()),
+    ]
+)
+
+FAULTS = pa.schema(
+    [
+        _required("process", pa.int32()),
+        _required("t_us", pa.int64()),
+        _required("what", pa.string()),
+        _required("detail", pa.string()),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "multicasts": MULTICASTS,
+    "deliveries": DELIVERIES,
+    "wire": WIRE,
+    "faults": FAULTS,
+}
+OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most runs have no faults
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    id: GroupId
+    processes: tuple[ProcessId, ...]  # the index in this list is the index in the process's name
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    protocol: str
+    seed: int
+    complete: bool  # it ended by itself and drained: what is missing now was never going to come
+    groups: tuple[GroupInfo, ...]
+    correct: tuple[ProcessId, ...]  # processes that must have delivered everything
+    claims: tuple[str, ...] = ()  # names of the properties that the protocol promises
+    extra: dict[str, Any] = {}
+
+
+_KNOWN = tuple(name for name in RunInfo.__struct_fields__ if name != "extra")
+_INT32_LIMIT = 1 << 31
+
+
+def encode_run_info(info: RunInfo) -> bytes:
+    """Equal infos give equal bytes: keys are sorted, whatever order they were inserted in."""
+    clash = sorted(set(_KNOWN) & set(info.extra))
+    assert not clash, f"extra keys {clash} would hide fields of the run"
+    fields: dict[str, Any] = {name: getattr(info, name) for name in _KNOWN}
+    document = msgspec.json.encode({**fields, **info.extra}, order="deterministic")
+    return msgspec.json.format(document, indent=2) + b"\n"
+
+
+def decode_run_info(document: bytes) -> RunInfo:
+    """Raises ValueError with one line that says what is wrong."""
+    try:
+        fields = msgspec.json.decode(document, type=dict[str, Any])
+        known = {name: fields.pop(name) for name in _KNOWN if name in fields}
+        info = msgspec.convert({**known, "extra": fields}, RunInfo)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    problem = info_problem(info)
+    if problem is not None:
+        raise ValueError(problem)
+    return info
+
+
+def info_problem(info: RunInfo) -> str | None:
+    """What contradicts itself in a run's description, if anything does."""
+    if not info.groups:
+        return "there is no group"
+    groups: set[GroupId] = set()
+    group_of: dict[ProcessId, GroupId] = {}
+    for group in info.groups:
+        if group.id in groups:
+            return f"group g{group.id} is listed twice"
+        groups.add(group.id)
+        if not group.processes:
+            return f"group g{group.id} has no processes"
+        for process in group.processes:
+            if process in group_of:
+                both = f"g{group_of[process]} and in g{group.id}"
+                return f"process {process} is in {both}: groups must be disjoint"
+            group_of[process] = group.id
+    for number in (*groups, *group_of):
+        if not 0 <= number < _INT32_LIMIT:
+            return f"id {number} is out of range: ids are 0 to {_INT32_LIMIT - 1}"
+    for process in info.correct:
+        if process not in group_of:
+            return f"process {process} is listed as correct but is in no group"
+    return None
+
+
+def group_of_process(info: RunInfo) -> Mapping[ProcessId, GroupId]:
+    return {process: group.id for group in info.groups for process in group.processes}
+
+
+def process_name(info: RunInfo, process: ProcessId) -> str:
+    """`g1.p0` is the first process of group 1; whoever is in no group is a client, `c7`."""
+    for group in info.groups:
+        if process in group.processes:
+            return f"g{group.id}.p{group.processes.index(process)}"
+    return f"c{process}"

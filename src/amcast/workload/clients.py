@@ -1,0 +1,74 @@
+"""Clients that make load: closed loop (a number of messages outstanding) or open loop (a rate, whatever comes back)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from ..core import Outbox, ProcessId, TimerKey, Topology, Wire
+from ..protocols import Client, ClientConfig, ProtocolSpec, Reply
+from .micro import Micro
+
+_NEXT = "load.next"
+
+
+class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one client does: `messages` in all; open loop if `interval_us` is set."""
+
+    messages: int
+    outstanding: int = 1
+    interval_us: int = 0  # mean time between messages, exponentially distributed
+
+
+class LoadClient(Client):
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        spec: ProtocolSpec,
+        config: ClientConfig,
+        workload: Micro,
+        load: Load,
+        rng: Random,
+    ) -> None:
+        super().__init__(process, topology, spec.entry_groups, config)
+        self._workload = workload
+        self._load = load
+        self._rng = rng
+        self._sent = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._sent == self._load.messages and not self.outstanding
+
+    def on_start(self, out: Outbox) -> None:
+        if self._load.interval_us:
+            self._wait(out)
+        else:
+            for _ in range(self._load.outstanding):
+                self._send_next(out)
+
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        if isinstance(message, Reply):
+            completed = self.on_reply(sender, message)
+            if not self._load.interval_us:
+                for _ in completed:
+                    self._send_next(out)
+
+    def on_timer(self, key: TimerKey, out: Outbox) -> None:
+        if key != _NEXT:
+            super().on_timer(key, out)
+            return
+        self._send_next(out)
+        if self._sent < self._load.messages:
+            self._wait(out)
+
+    def _wait(self, out: Outbox) -> None:
+        out.set_timer(_NEXT, int(self._rng.expovariate(1 / self._load.interval_us)))
+
+    def _send_next(self, out: Outbox) -> None:
+        if self._sent < self._load.messages:
+            self._sent += 1
+            dst = self._workload.destinations(self._topology, self._rng)
+            self.on_multicast(self.new_message(dst, self._workload.payload(self._rng)), out)

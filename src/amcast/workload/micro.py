@@ -1,0 +1,36 @@
+"""The microbenchmark of the papers: messages of one size to a random set of groups."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from ..core import GroupId, Topology, UsageError
+
+
+class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Each message goes to between `dst_min` and `dst_max` groups, drawn evenly."""
+
+    dst_min: int = 1
+    dst_max: int = 2
+    payload_bytes: int = 64
+
+    def check(self, topology: Topology) -> None:
+        if not 1 <= self.dst_min <= self.dst_max:
+            raise UsageError(f"destinations {self.dst_min}-{self.dst_max} make no range: use for example 1-2")
+        if self.dst_max > len(topology.groups):
+            raise UsageError(
+                f"a message can't go to {self.dst_max} groups: there are {len(topology.groups)}; "
+                "use fewer destinations or more groups"
+            )
+
+    def destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
+        count = rng.randint(self.dst_min, self.dst_max)
+        groups = topology.groups
+        if count == 1:
+            return (groups[rng.randrange(len(groups))],)
+        return tuple(sorted(rng.sample(groups, count)))
+
+    def payload(self, rng: Random) -> bytes:
+        return bytes(self.payload_bytes)

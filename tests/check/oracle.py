@@ -1,0 +1,203 @@
+"""The definitions of the properties, word for word and slowly: loops over pairs and a transitive closure.
+
+It reads the rows of a run and nothing of the checker's own arrangement of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+
+from amcast.trace import FINAL, NULL, Run
+
+Sequence = list[int]  # messages in the order of delivery
+
+
+class Oracle:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.info = run.info
+        self.group_of = {p: g.id for g in run.info.groups for p in g.processes}
+        rows = run.multicasts
+        self.sender: dict[int, int] = {}
+        self.seq: dict[int, int] = {}
+        self.dst: dict[int, set[int]] = {}
+        for i, msg in enumerate(rows.msg.tolist()):
+            self.sender[msg] = int(rows.sender[i])
+            self.seq[msg] = int(rows.client_seq[i])
+            self.dst[msg] = set(rows.dst[rows.dst_start[i] : rows.dst_start[i + 1]].tolist())
+        d = run.deliveries
+        columns = (d.process, d.kind, d.pos, d.msg, d.grp, d.ts)
+        self.rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        self.positions = {
+            p: [(pos, msg) for q, kind, pos, msg, _, _ in self.rows if q == p and kind == FINAL]
+            for p in self.group_of
+        }
+        self.restored = {
+            p: [
+                json.loads(fault.detail)["position"]
+                for fault in run.faults
+                if fault.process == p and fault.what == "restored"
+            ]
+            for p in self.group_of
+        }
+        self.lost_positions = False
+        self.held = {p: self._held(p) for p in self.group_of}
+        self.ordered = {p: self._ordered(p) for p in self.group_of}
+
+    def _held(self, p: int) -> Sequence:
+        """What the state of p went through: its own deliveries and what it was handed."""
+        held = list(self.positions[p])
+        for start, stop in self._excused(p):
+            for position in range(start, stop):
+                others = [
+                    q for q in self._replicas(p) if any(pos == position for pos, _ in self.positions[q])
+                ]
+                if not others:
+                    self.lost_positions = True
+                    continue
+                longest = max(others, key=lambda q: len(self.positions[q]))
+                held.append(next((pos, msg) for pos, msg in self.positions[longest] if pos == position))
+        return [msg for _, msg in sorted(held, key=lambda item: item[0])]
+
+    def _excused(self, p: int) -> Iterable[tuple[int, int]]:
+        positions = [-1, *(pos for pos, _ in self.positions[p])]
+        for before, after in pairwise(positions):
+            if after > before + 1 and after in self.restored[p]:
+                yield before + 1, after
+        end = max(self.restored[p], default=0)
+        if end > positions[-1] + 1:
+            yield positions[-1] + 1, end
+
+    def _replicas(self, p: int) -> list[int]:
+        return [q for q, group in self.group_of.items() if group == self.group_of[p]]
+
+    def _ordered(self, p: int) -> Sequence:
+        return list(dict.fromkeys(m for m in self.held[p] if self.group_of[p] in self.dst.get(m, ())))
+
+    # ------------------------------------------------------------------------------------ properties
+
+    def failed(self) -> set[str]:
+        checks = {
+            "positions": self.positions_hold,
+            "integrity": self.integrity_holds,
+            "replicas": self.replicas_hold,
+            "prefix": lambda: self.shortest_cycle() != 2,
+            "acyclic": lambda: self.shortest_cycle() is None,
+            "timestamps": self.timestamps_hold,
+            "fifo": self.fifo_holds,
+        }
+        if len(self.run.wire):
+            checks["genuine"] = self.genuine_holds
+        if self.info.complete:
+            checks |= {"validity": self.validity_holds, "agreement": self.agreement_holds}
+        return {name for name, holds in checks.items() if not holds()}
+
+    def positions_hold(self) -> bool:
+        for p in {row[0] for row in self.rows}:
+            for kind in (0, 1):
+                excused = (
+                    set(dict(self._excused(p)).values()) if kind == FINAL and p in self.group_of else set()
+                )
+                positions = [-1, *(pos for q, k, pos, *_ in self.rows if (q, k) == (p, kind))]
+                for before, after in pairwise(positions):
+                    if after != before + 1 and after not in excused:
+                        return False
+        return not self.lost_positions
+
+    def integrity_holds(self) -> bool:
+        seen = set()
+        for p, kind, _, msg, grp, _ in self.rows:
+            if (p, kind, msg) in seen or p not in self.group_of or grp != self.group_of[p]:
+                return False
+            if grp not in self.dst.get(msg, ()):
+                return False
+            seen.add((p, kind, msg))
+        return len(self.run.multicasts) == len(self.dst)
+
+    def _everywhere(self, msg: int) -> bool:
+        return all(msg in self.held[p] for p in self.info.correct if self.group_of[p] in self.dst[msg])
+
+    def validity_holds(self) -> bool:
+        down = {}
+        for fault in self.run.faults:
+            if fault.what in ("crash", "restart"):
+                down[fault.process] = fault.what == "crash"
+
+        def is_correct(p: int) -> bool:
+            return p in self.info.correct if p in self.group_of else not down.get(p, False)
+
+        return all(self._everywhere(msg) for msg in self.dst if is_correct(self.sender[msg]))
+
+    def agreement_holds(self) -> bool:
+        return all(self._everywhere(row[3]) for row in self.rows if row[1] == FINAL and row[3] in self.dst)
+
+    def replicas_hold(self) -> bool:
+        for group in self.info.groups:
+            logs = [self.held[p] for p in group.processes]
+            longest = max(logs, key=len)
+            if any(log != longest[: len(log)] for log in logs):
+                return False
+            correct = [self.held[p] for p in group.processes if p in self.info.correct]
+            if self.info.complete and any(log != correct[0] for log in correct):
+                return False
+        return True
+
+    def precedences(self) -> dict[int, set[int]]:
+        """m -> all m' that some process delivers after m, or not at all although it delivers m."""
+        delivered = {m for log in self.ordered.values() for m in log}
+        after: dict[int, set[int]] = {m: set() for m in delivered}
+        for p, log in self.ordered.items():
+            addressed = {m for m in delivered if self.group_of[p] in self.dst[m]}
+            for i, m in enumerate(log):
+                after[m] |= addressed - set(log[: i + 1])
+        return after
+
+    def shortest_cycle(self) -> int | None:
+        """The number of messages in the shortest cycle of the relation, by powers of it."""
+        after = self.precedences()
+        reach = {m: set(then) for m, then in after.items()}
+        for length in range(1, len(after) + 1):
+            if any(m in then for m, then in reach.items()):
+                return length
+            reach = {m: set().union(*(after[n] for n in then)) for m, then in reach.items()}
+        return None
+
+    def timestamps_hold(self) -> bool:
+        stamped = [(p, msg, ts) for p, kind, _, msg, _, ts in self.rows if kind == FINAL and ts != NULL]
+        for p, msg, ts in stamped:
+            for _, other_msg, other_ts in stamped:
+                if (msg == other_msg) != (ts == other_ts):
+                    return False
+            mine = [t for q, _, t in stamped if q == p]
+            if any(late <= early for early, late in pairwise(mine)):
+                return False
+        return True
+
+    def concerned(self, msg: int) -> set[int]:
+        """The sender of a message and the members of its destinations."""
+        if msg not in self.dst:
+            return set()
+        return {self.sender[msg], *(p for p, group in self.group_of.items() if group in self.dst[msg])}
+
+    def genuine_holds(self) -> bool:
+        wire = self.run.wire
+        rows = zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True)
+        return all(self.may_speak(src, dst, msg) for src, dst, msg in rows)
+
+    def may_speak(self, src: int, dst: int, msg: int) -> bool:
+        if msg != NULL:
+            return {src, dst} <= self.concerned(msg)
+        same_group = src in self.group_of and self.group_of[src] == self.group_of.get(dst)
+        return src == dst or same_group or any({src, dst} <= self.concerned(m) for m in self.dst)
+
+    def fifo_holds(self) -> bool:
+        for p, log in self.ordered.items():
+            for i, msg in enumerate(log):
+                for other in self.dst:
+                    same_sender = self.sender[other] == self.sender[msg]
+                    is_earlier = same_sender and self.seq[other] < self.seq[msg]
+                    if is_earlier and self.group_of[p] in self.dst[other] and other not in log[:i]:
+                        return False
+        return True

@@ -1,0 +1,159 @@
+"""Protocols broken on purpose, each in one small way. If the checker does not catch one, the checker is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from amcast.consensus import Decision, MultiPaxos
+from amcast.consensus.multipaxos.acceptor import Acceptor
+from amcast.consensus.multipaxos.messages import PromiseRecord
+from amcast.core import AppMessage, MessageId, Outbox, PendingSet, Process, ProcessId, Record, Sessions, Topology
+from amcast.core import clock_of, timestamp
+from amcast.protocols import ProtocolSpec, protocol
+from amcast.protocols.fastcast import FastCast, SyncHard, SyncSoft
+from amcast.protocols.multipaxos import OrderingGroup
+
+
+class NoPendingHard(FastCast):
+    """As published: a message enters the buffer with the first timestamp that is synced, not with its own hard one."""
+
+    def _apply_set_hard(self, message: AppMessage) -> None:
+        if self._sessions.is_known(message.id) or len(message.dst) == 1:
+            super()._apply_set_hard(message)
+            return
+        self._hard_clock += 1
+        own = timestamp(self._hard_clock, self._group)
+        self._sessions.admit(message, own)
+        tracked = self._track(message.id)
+        tracked.message = message
+        tracked.hard[self._group] = own
+        for group in message.dst:
+            if group != self._group and self._log.is_leader:
+                self._hard_out.setdefault(group, []).append((message.id, own))
+        for ts in (*tracked.soft.values(), *tracked.synced.values()):
+            self._enter(message.id, min(ts, own))
+        self._settle(message.id, tracked)
+
+    def _enter(self, id_: MessageId, ts: int) -> None:
+        if id_ not in self._pending:
+            self._pending.add(id_, ts)
+
+    def _apply_sync_soft(self, entry: SyncSoft) -> None:
+        self._enter_if_set(entry)
+        super()._apply_sync_soft(entry)
+
+    def _apply_sync_hard(self, entry: SyncHard) -> None:
+        self._enter_if_set(entry)
+        super()._apply_sync_hard(entry)
+
+    def _enter_if_set(self, entry: SyncSoft | SyncHard) -> None:
+        tracked = self._tracked.get(entry.id)
+        if tracked is not None and tracked.message is not None:
+            self._enter(entry.id, min(entry.ts, tracked.hard[self._group]))
+
+
+class LateSoft(FastCast):
+    """As published: a soft timestamp that is ordered after its message is final enters the buffer, and stays."""
+
+    def _apply_sync_soft(self, entry: SyncSoft) -> None:
+        if self._is_delivered(entry.id) and entry.id not in self._pending:
+            self._pending.add(entry.id, entry.ts)
+        super()._apply_sync_soft(entry)
+
+
+class ClockOnlyPending(PendingSet):
+    """As published: compares clocks alone, and waits until its own is strictly smaller than all others."""
+
+    def pop_deliverable(self) -> tuple[MessageId, int] | None:
+        clocks = sorted(clock_of(bound) for bound in self._bound.values())
+        if len(clocks) > 1 and clocks[0] == clocks[1]:
+            return None
+        return super().pop_deliverable()
+
+
+def no_tie_break(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made: Any = protocol("basecast").build(process, topology, config, rng)
+    made._automaton._pending = ClockOnlyPending()
+    return made
+
+
+class SkippingLog(MultiPaxos):
+    """Hands up a later instance when an earlier one is late."""
+
+    def _advance(self, out: Outbox) -> list[Decision]:
+        decisions = super()._advance(out)
+        later = self._slots.get(self._next + 1)
+        if later is not None and later.decided:
+            self._next += 1
+            decisions += super()._advance(out)
+        return decisions
+
+
+def skipping_learner(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made: Any = protocol("fastcast").build(process, topology, config, rng)
+    made._log = SkippingLog(made._group, process, topology, config.paxos, rng)
+    return made
+
+
+class ForgetfulAcceptor(Acceptor):
+    """Comes back from a restart with its votes, and without the promises it made since."""
+
+    def recover(self, records: Sequence[Record]) -> Any:
+        initial = self.promised
+        recovered = super().recover([r for r in records if not isinstance(r, PromiseRecord)])
+        self.promised = initial
+        self.is_member = True
+        return recovered
+
+
+def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made: Any = protocol("basecast").build(process, topology, config, rng)
+    made._log._acceptor = ForgetfulAcceptor(made._log._acceptor.promised)
+    return made
+
+
+class NoSessions(Sessions):
+    def is_known(self, message: MessageId) -> bool:
+        return False
+
+
+def retry_twice(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    """Orders a message again when its client tries again."""
+    made = OrderingGroup(process, topology, config, rng)
+    made._sessions = NoSessions()
+    return made
+
+
+class DuplicateTwice(FastCast):
+    """Delivers again when a copy of a delivered message arrives."""
+
+    def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+        if message.id not in self._tracked:
+            self._deliver(message, self._sessions.timestamp(message.id) or 0, out)
+        super()._on_known(sender, message, out)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    base: str
+    build: Any
+    caught_by: frozenset[str]  # properties of which at least one must fail
+
+    def spec(self) -> ProtocolSpec:
+        return replace(protocol(self.base), build=self.build)
+
+
+ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps"})
+MUTANTS = (
+    Mutant("no-pending-hard", "fastcast", NoPendingHard, ORDER),
+    Mutant("late-soft", "fastcast", LateSoft, frozenset({"liveness"})),
+    Mutant("no-tie-break", "basecast", no_tie_break, frozenset({"liveness"})),
+    Mutant("skipping-learner", "fastcast", skipping_learner, ORDER | {"agreement", "liveness"}),
+    Mutant("forgetful-acceptor", "basecast", forgetful_acceptor, ORDER | {"agreement"}),
+    Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
+    Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
+)
