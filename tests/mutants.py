@@ -10,8 +10,19 @@ from typing import Any
 from amcast.consensus import Decision, MultiPaxos
 from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.messages import PromiseRecord
-from amcast.core import AppMessage, MessageId, Outbox, PendingSet, Process, ProcessId, Record, Sessions, Topology
-from amcast.core import clock_of, timestamp
+from amcast.core import (
+    AppMessage,
+    MessageId,
+    Outbox,
+    PendingSet,
+    Process,
+    ProcessId,
+    Record,
+    Sessions,
+    Topology,
+    clock_of,
+    timestamp,
+)
 from amcast.protocols import ProtocolSpec, protocol
 from amcast.protocols.fastcast import FastCast, SyncHard, SyncSoft
 from amcast.protocols.multipaxos import OrderingGroup

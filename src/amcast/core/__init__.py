@@ -1,6 +1,6 @@
 """What every protocol stands on: ids, messages, topology, the process interface, quorums and the pending set."""
 
-from .codec import BadFrame, Codec, encode
+from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
 from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
 from .message import AppMessage, Record, Wire, app_message
@@ -13,7 +13,7 @@ from .topology import Topology, grid
 
 __all__ = [
     "AppMessage",
-    "BadFrame",
+    "BadFrameError",
     "Codec",
     "GroupId",
     "MessageId",
@@ -24,8 +24,8 @@ __all__ = [
     "Record",
     "SessionState",
     "Sessions",
-    "Timestamp",
     "TimerKey",
+    "Timestamp",
     "Topology",
     "UsageError",
     "VoteCounter",

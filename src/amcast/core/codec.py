@@ -13,7 +13,7 @@ FRAME_LIMIT = 64 * PAYLOAD_LIMIT + DESTINATIONS_LIMIT * 4
 encode = msgspec.msgpack.Encoder().encode
 
 
-class BadFrame(Exception):
+class BadFrameError(Exception):
     """Bytes that are no message of this protocol. The connection they came over is closed."""
 
 
@@ -26,14 +26,14 @@ class Codec:
 
     def decode_message(self, data: bytes) -> Wire:
         if len(data) > FRAME_LIMIT:
-            raise BadFrame(f"a frame of {len(data)} bytes is over the limit of {FRAME_LIMIT}")
+            raise BadFrameError(f"a frame of {len(data)} bytes is over the limit of {FRAME_LIMIT}")
         try:
             return self._message.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"not a message of this protocol: {error}") from error
+            raise BadFrameError(f"not a message of this protocol: {error}") from error
 
     def decode_record(self, data: bytes) -> Record:
         try:
             return self._record.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadFrame(f"not a record of this protocol: {error}") from error
+            raise BadFrameError(f"not a record of this protocol: {error}") from error

@@ -34,9 +34,7 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return seq_of(self.id)
 
 
-def app_message(
-    sender: ProcessId, seq: int, dst: Sequence[GroupId], payload: bytes, settled: int = 0
-) -> AppMessage:
+def app_message(sender: ProcessId, seq: int, dst: Sequence[GroupId], payload: bytes, settled: int = 0) -> AppMessage:
     """A checked message: what a user passes in goes through here, the wire decoder checks the rest."""
     if not 0 <= seq < SEQ_LIMIT:
         raise UsageError(f"sequence number {seq} is out of range: a sender has at most {SEQ_LIMIT} messages")

@@ -77,8 +77,9 @@ class Process(ABC):
         """Called before `on_start` on every start but the very first, with what was persisted, oldest first.
 
         No records at all means that the disk was lost: a process that voted before must not vote again until its
-        group has taken it back.
+        group has taken it back. A process that persists nothing has nothing to do here.
         """
+        return
 
     @abstractmethod
     def on_start(self, out: Outbox) -> None: ...

@@ -78,9 +78,7 @@ class Topology:
                 raise UsageError(f"there is no group g{group} to send to: this topology has {known}")
 
 
-def grid(
-    groups: int, replicas: int, clients: int = 0, regions: Sequence[str] = (), spread: bool = True
-) -> Topology:
+def grid(groups: int, replicas: int, clients: int = 0, regions: Sequence[str] = (), spread: bool = True) -> Topology:
     """`groups` groups of `replicas` processes, numbered densely, then the clients.
 
     With regions, either each group is spread over them, one replica in each (`spread`, as a group that survives

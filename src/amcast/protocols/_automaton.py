@@ -48,5 +48,3 @@ class GroupAutomaton(ABC):
 
     @abstractmethod
     def load(self, state: Any) -> None: ...
-
-

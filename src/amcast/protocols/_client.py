@@ -45,9 +45,7 @@ class Outstanding:
 
 
 class Client(Process):
-    def __init__(
-        self, process: ProcessId, topology: Topology, entry_groups: EntryGroups, config: ClientConfig
-    ) -> None:
+    def __init__(self, process: ProcessId, topology: Topology, entry_groups: EntryGroups, config: ClientConfig) -> None:
         self._process = process
         self._topology = topology
         self._entry_groups = entry_groups

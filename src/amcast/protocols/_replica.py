@@ -93,9 +93,7 @@ class Deliveries:
         self._history = deque(state.history, maxlen=self._history.maxlen)
 
 
-def make_log(
-    group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random
-) -> Log:
+def make_log(group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> Log:
     if len(topology.members(group)) == 1:
         return Solo(group, process, config.paxos.snapshot_every)
     return MultiPaxos(group, process, topology, config.paxos, rng)

@@ -16,8 +16,8 @@ group of 2f+1. 3 delays to one group; 4 to several while leaders are stable; 6 w
 From: Coelho, Schiper, Pedone, "Fast Atomic Multicast" (2017), Algorithm 2.
 
 Where this departs from the paper:
-- **The group's own hard timestamp is pending from the moment it is set.** Published, only BaseCast does that; without it
-  a later message overtakes one whose other timestamps are still on the way (see the mutant `no-pending-hard`).
+- **The group's own hard timestamp is pending from the moment it is set.** Published, only BaseCast does that; without
+  it a later message overtakes one whose other timestamps are still on the way (see the mutant `no-pending-hard`).
 - **A soft timestamp of a message that is already final is ignored**, but for the clock. Published, it enters the buffer
   and blocks every later message (mutant `late-soft`).
 - Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead.
@@ -270,9 +270,7 @@ class FastCast(Replica):
             self._proposed[key] = entry.ts
             self._log.propose(entry, out, lazy)
 
-    def _propose_hard(
-        self, group: GroupId, id_: MessageId, ts: Timestamp, tracked: Tracked, out: Outbox
-    ) -> None:
+    def _propose_hard(self, group: GroupId, id_: MessageId, ts: Timestamp, tracked: Tracked, out: Outbox) -> None:
         if group not in tracked.synced:
             guess = tracked.soft.get(group) or self._proposed.get((SyncSoft, group, id_))
             self._soft_clock = max(self._soft_clock, clock_of(ts))

@@ -1,7 +1,7 @@
 """Multi-Paxos as atomic multicast: one fixed group orders everything, and every process learns the whole order.
 
-Guarantees: uniform integrity, validity, agreement, prefix and acyclic order. Survives f crashes in the ordering group of
-2f+1. Not genuine: the ordering group works for every message, and all processes learn all of them. 3 delays.
+Guarantees: uniform integrity, validity, agreement, prefix and acyclic order. Survives f crashes in the ordering group
+of 2f+1. Not genuine: the ordering group works for every message, and all processes learn all of them. 3 delays.
 
     client    leader      ordering group     all processes
       |--START-->|              |                  |     1

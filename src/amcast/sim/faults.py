@@ -110,9 +110,7 @@ class Skew(Fault, frozen=True, tag="skew"):
     drift: float
 
 
-AnyFault = (
-    Crash | CrashLeader | Pause | PauseLeader | Partition | CutLeader | Lossy | Duplicating | Reordering | Skew
-)
+AnyFault = Crash | CrashLeader | Pause | PauseLeader | Partition | CutLeader | Lossy | Duplicating | Reordering | Skew
 
 FUSE_US = 50_000  # a process that was to crash while sending, and sends nothing, crashes after so long anyway
 
@@ -145,6 +143,7 @@ def _end(fault: AnyFault) -> int:
 
 def _describe(fault: AnyFault, topology: Topology) -> str:
     name = topology.name
+    text = ""
     match fault:
         case Crash():
             text = f"{name(fault.process)} crashes"

@@ -1,4 +1,4 @@
-"""Random schedules until something breaks: a seed decides the topology, the load, the network, the timing and the faults.
+"""Random schedules until something breaks: a seed decides topology, load, network, timing and faults.
 
 Timeouts are short and snapshots frequent, so that elections, catch-up, state transfer and restarts happen in every run,
 not once in a thousand. Liveness counts as much as order: a run that does not drain after its last fault is a failure.
@@ -20,6 +20,8 @@ from .faults import PlanSize, random_plan
 from .network import Latency
 from .run import SimResult, simulate
 from .scenario import Scenario
+
+_SIZE = PlanSize()
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ def fuzz_scenario(
     kinds: tuple[str, ...],
     replicas: int | None = None,
     groups: int | None = None,
-    size: PlanSize = PlanSize(),
+    size: PlanSize = _SIZE,
 ) -> Scenario:
     rng = Random(f"fuzz/{seed}")
     spec = protocol(protocol_name)
@@ -115,9 +117,7 @@ def fuzz_one(made: Scenario, run: Callable[[Scenario], SimResult] = simulate) ->
     result = run(made)
     violations = violations_of(result)
     finding = Finding(made.seed, made, violations) if violations else None
-    return FuzzResult(
-        made.seed, result.messages, result.deliveries, result.wire_messages, result.faults, finding
-    )
+    return FuzzResult(made.seed, result.messages, result.deliveries, result.wire_messages, result.faults, finding)
 
 
 def shrink(
@@ -160,5 +160,5 @@ def _smaller(made: Scenario) -> list[Scenario]:
     calmer = {"sync_us": 0, "fifo": True, "options": {}}
     for field, value in calmer.items():
         if getattr(made, field) != value:
-            candidates.append(replace(made, **{field: value}))  # type: ignore[arg-type]
+            candidates.append(replace(made, **{field: value}))
     return candidates

@@ -90,9 +90,7 @@ class Watch:
         self.progress_us = 0
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
-        self._recorder.multicast(
-            message.id, process, message.seq, message.dst, self._loop.now, len(message.payload)
-        )
+        self._recorder.multicast(message.id, process, message.seq, message.dst, self._loop.now, len(message.payload))
         self.sent[message.id] = message.dst
         if process not in self._doomed:
             self._owe(message.id, message.dst)
@@ -287,7 +285,7 @@ class Simulation:
     def _diagnose(self, error: AssertionError) -> BrokenInvariant:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         process = next((n.id for n in self._nodes.values() if n.is_handling), -1)
-        what = f"{error or frame.line} (in {frame.name})"
+        what = f"{str(error) or frame.line} (in {frame.name})"
         return BrokenInvariant(process, self.loop.now, what)
 
     def _record_in_flight(self) -> None:
@@ -378,9 +376,7 @@ class Simulation:
     def _everyone(self) -> tuple[ProcessId, ...]:
         return (*self._topology.processes, *self._topology.clients)
 
-    def _cut(
-        self, side: tuple[ProcessId, ...], others: tuple[ProcessId, ...], for_us: int, one_way: bool
-    ) -> None:
+    def _cut(self, side: tuple[ProcessId, ...], others: tuple[ProcessId, ...], for_us: int, one_way: bool) -> None:
         links = [(a, b) for a in side for b in others if b not in side]
         if not one_way:
             links += [(b, a) for a, b in links]
@@ -426,9 +422,7 @@ class Simulation:
                 "driver": "sim",
                 "scenario": msgspec.to_builtins(scenario),
                 "clients": list(topology.clients),
-                "regions": {
-                    str(p): topology.region(p) for p in (*topology.processes, *topology.clients)
-                },
+                "regions": {str(p): topology.region(p) for p in (*topology.processes, *topology.clients)},
                 "versions": {"amcast": __version__, "python": platform.python_version()},
             },
         )

@@ -47,7 +47,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
 
     def replica_config(self) -> ReplicaConfig:
-        fields = {"paxos": self.paxos, "resend_us": self.resend_us, "history_max": self.history_max}
+        fields: dict[str, Any] = {"paxos": self.paxos, "resend_us": self.resend_us, "history_max": self.history_max}
         try:
             return self.spec().config(**fields, **self.options)
         except TypeError as error:

@@ -68,6 +68,11 @@ class Acceptor:
         out.persist(VoteRecord(vote))
 
     def snapshot(
-        self, next_: int, incarnations: dict[ProcessId, int], state: bytes, votes: tuple[Vote, ...], out: Outbox
+        self,
+        next_: int,
+        incarnations: dict[ProcessId, int],
+        state: bytes,
+        votes: tuple[Vote, ...],
+        out: Outbox,
     ) -> None:
         out.snapshot(SnapshotRecord(self.incarnation, self.promised, next_, incarnations, state, votes))

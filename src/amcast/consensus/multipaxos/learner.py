@@ -44,9 +44,7 @@ class Slot:
 
 
 class Learner(Log):
-    def __init__(
-        self, group: GroupId, process: ProcessId, topology: Topology, config: PaxosConfig
-    ) -> None:
+    def __init__(self, group: GroupId, process: ProcessId, topology: Topology, config: PaxosConfig) -> None:
         self.group = group
         self._process = process
         self._topology = topology
@@ -154,16 +152,17 @@ class Learner(Log):
         if message.instance < self._next:
             return []
         slot = self._slot(message.instance)
-        if not slot.decided:
-            self._count_vote(slot, message.ballot, sender)
-            if slot.decided:
-                return self._advance(out)
-        return []
+        if slot.decided or not self._count_vote(slot, message.ballot, sender):
+            return []
+        return self._advance(out)
 
-    def _count_vote(self, slot: Slot, ballot: Ballot, voter: ProcessId) -> None:
-        """Votes of older ballots are dropped: had they decided, the newer ballot carries the same value."""
+    def _count_vote(self, slot: Slot, ballot: Ballot, voter: ProcessId) -> bool:
+        """Whether the vote decided the instance.
+
+        Votes of older ballots are dropped: had they decided, the newer ballot carries the same value.
+        """
         if ballot < slot.vote_ballot:
-            return
+            return False
         if ballot > slot.vote_ballot:
             slot.vote_ballot = ballot
             slot.voters = 0
@@ -171,6 +170,7 @@ class Learner(Log):
         slot.voters |= self._counter.bit(voter)
         # The votes say which ballot won; the value is known only from that ballot's own 2a.
         slot.decided = slot.ballot == ballot and self._counter.is_quorum(slot.voters)
+        return slot.decided
 
     def _hold_value(self, slot: Slot, ballot: Ballot, value: bytes) -> None:
         if ballot > slot.ballot and not slot.decided:

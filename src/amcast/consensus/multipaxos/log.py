@@ -1,8 +1,8 @@
 """Multi-Paxos for a group of 2f+1 processes: a log that survives f crashes, and the restart of any number.
 
 Guarantees: all members (and remote learners) are handed the same values in the same order; what was decided stays
-decided, through any number of crashes and restarts with the disk intact, and through the loss of disks of up to f members
-at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the leader to all
+decided, through any number of crashes and restarts with the disk intact, and through the loss of the disks of up to f
+members at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the leader to all
 learners; a stable leader runs phase 1 once.
 
 Departures from the textbook: the first member leads ballot 0 without phase 1, since no ballot is below it. A member
@@ -301,7 +301,7 @@ class MultiPaxos(Learner):
         self._in_flight = {}
         self._readding = {}
         self._next_free = self._next
-        self._heard_from = {p: self._ticks for p in self._others()}
+        self._heard_from = dict.fromkeys(self._others(), self._ticks)
         self._applied_by = {}
         self._promises = {}
         self._send_heartbeat(out)

@@ -128,18 +128,7 @@ class Welcome(Wire, frozen=True, tag="welcome"):
 
 
 PaxosMessage = (
-    Accepted
-    | Accept
-    | Heartbeat
-    | HeartbeatAck
-    | Prepare
-    | Promise
-    | Nack
-    | CatchUp
-    | Learn
-    | State
-    | Rejoin
-    | Welcome
+    Accepted | Accept | Heartbeat | HeartbeatAck | Prepare | Promise | Nack | CatchUp | Learn | State | Rejoin | Welcome
 )
 
 

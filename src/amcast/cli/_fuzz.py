@@ -1,0 +1,178 @@
+"""`amcast fuzz`: random schedules with faults until something breaks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..check import space_time_svg, space_time_text
+from ..core import UsageError
+from ..protocols import PROTOCOLS, protocol
+from ..sim import parse_kinds, simulate
+from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
+from ..trace import write_run
+from ._output import FAIL, JsonOption, coloured, console, print_json, progress, table
+
+
+class Job(msgspec.Struct, frozen=True):
+    protocol: str
+    seed: int
+    kinds: tuple[str, ...]
+    replicas: int | None
+    groups: int | None
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("fuzz")
+    def fuzz(
+        name: Annotated[str, typer.Option("--protocol", "-p", help="One protocol, or all.")] = "all",
+        seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
+        first_seed: Annotated[int, typer.Option(help="The first one.")] = 0,
+        faults: Annotated[str, typer.Option(help="Kinds of faults: all, none, or crash,partition,...")] = "all",
+        replicas: Annotated[int | None, typer.Option(help="Processes a group.", min=1)] = None,
+        groups: Annotated[int | None, typer.Option(help="Groups; drawn for each seed if not given.", min=1)] = None,
+        jobs: Annotated[int, typer.Option(help="Processes to use; all cores if 0.", min=0)] = 0,
+        keep_going: Annotated[bool, typer.Option(help="Do not stop at the first violation.")] = False,
+        out: Annotated[Path, typer.Option(help="Where a counterexample is written.")] = Path("counterexamples"),
+        as_json: JsonOption = False,
+    ) -> None:
+        """Run many seeds with random faults; shrink and explain the first that breaks a protocol.
+
+        A seed decides topology, load, network, timing and faults. Everything must be delivered once the faults stop. A
+        counterexample is shrunk, drawn, and written with its scenario, so that it can be replayed.
+
+        Examples:
+
+        [bold]amcast fuzz --protocol fastcast --seeds 2000 --faults all[/bold]
+
+        [bold]amcast fuzz --protocol basecast --replicas 5 --faults crash,partition[/bold]
+        """
+        names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
+        kinds = parse_kinds(faults)
+        for each in names:
+            fuzz_scenario(each, first_seed, kinds, replicas, groups)  # says what is wrong before anything starts
+        results = []
+        for each in names:
+            todo = [Job(each, seed, kinds, replicas, groups) for seed in range(first_seed, first_seed + seeds)]
+            results.append(_fuzz_protocol(each, todo, faults, jobs, keep_going, out, as_json))
+        if as_json:
+            print_json(results[0] if len(results) == 1 else results)
+        if any(result["violations"] for result in results):
+            raise typer.Exit(FAIL)
+
+
+def _run_job(job: Job) -> FuzzResult:
+    return fuzz_one(fuzz_scenario(job.protocol, job.seed, job.kinds, job.replicas, job.groups))
+
+
+def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult]:
+    """In the order of seeds, so that the first finding is the same however many cores there are."""
+    workers = min(jobs or os.cpu_count() or 1, len(todo))
+    if workers == 1:
+        yield from map(_run_job, todo)
+        return
+    pool = ProcessPoolExecutor(workers)
+    try:
+        yield from pool.map(_run_job, todo, chunksize=min(16, max(1, len(todo) // (workers * 4))))
+    finally:
+        # On Ctrl-C, or when a finding ends the search: nothing is left running behind.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in list((pool._processes or {}).values()):
+            with suppress(OSError):
+                worker.terminate()
+
+
+def _fuzz_protocol(
+    name: str, todo: list[Job], faults: str, jobs: int, keep_going: bool, out: Path, as_json: bool
+) -> dict[str, Any]:
+    totals = {"seeds": 0, "messages": 0, "deliveries": 0, "wire_messages": 0, "faults_injected": 0}
+    findings: list[Finding] = []
+    with progress(as_json) as bar:
+        task = bar.add_task(f"fuzzing {name}", total=len(todo), note="")
+        for result in _run_jobs(todo, jobs):
+            totals["seeds"] += 1
+            totals["messages"] += result.messages
+            totals["deliveries"] += result.deliveries
+            totals["wire_messages"] += result.wire_messages
+            totals["faults_injected"] += result.faults
+            bar.update(task, advance=1, note=f"{totals['faults_injected']} faults")
+            if result.finding is not None:
+                findings.append(result.finding)
+                if not keep_going:
+                    break
+    violations = [_describe(finding, todo[0], faults, out, as_json) for finding in findings]
+    document = {"protocol": name, "replicas": todo[0].replicas or protocol(name).replicas, **totals}
+    if not as_json:
+        _show_totals(document, len(violations))
+    return {**document, "violations": violations}
+
+
+def _show_totals(document: dict[str, Any], violations: int) -> None:
+    verdict = coloured("fail" if violations else "pass")
+    console.print(
+        f"[bold]{document['protocol']}[/bold], groups of {document['replicas']}: {document['seeds']} schedules, "
+        f"{document['faults_injected']} faults, {document['messages']} messages, "
+        f"{document['deliveries']} deliveries: {verdict}" + (f", {violations} violation(s)" if violations else ""),
+        highlight=False,
+    )
+
+
+def _describe(finding: Finding, job: Job, faults: str, out: Path, as_json: bool) -> dict[str, Any]:
+    """Shrinks a finding, writes it down, and says how to see it again."""
+    small = shrink(finding.scenario)
+    result = simulate(small)
+    run = result.run()
+    violation = violations_of(result)[0]
+    folder = _write(out, finding, small, result, run, violation)
+    sizes = f"{f' --replicas {job.replicas}' if job.replicas else ''}{f' --groups {job.groups}' if job.groups else ''}"
+    document = {
+        "seed": finding.seed,
+        "property": violation.property,
+        "messages": violation.messages,
+        "processes": violation.processes,
+        "explanation": violation.explanation,
+        "faults": small.plan.describe(small.topology()),
+        "scenario": str(folder / "scenario.json"),
+        "diagram": str(folder / "diagram.svg"),
+        "replay": f"amcast sim --scenario {folder / 'scenario.json'}",
+        "replay_unshrunk": f"amcast fuzz --protocol {small.protocol} --seeds 1 --first-seed {finding.seed}"
+        f" --faults {faults}{sizes}",
+    }
+    if not as_json:
+        _show_finding(document, space_time_text(run, violation))
+    return document
+
+
+def _write(out: Path, finding: Finding, small: Any, result: Any, run: Any, violation: Any) -> Path:
+    folder = out / f"{small.protocol}-{finding.seed}"
+    number = 2
+    while folder.exists():
+        folder = out / f"{small.protocol}-{finding.seed}-{number}"
+        number += 1
+    try:
+        folder.mkdir(parents=True)
+        encoded = msgspec.json.format(msgspec.json.encode(small), indent=2)
+        (folder / "scenario.json").write_bytes(encoded)
+        (folder / "diagram.svg").write_text(space_time_svg(run, violation))
+    except OSError as error:
+        raise UsageError(f"can't write the counterexample to {folder}: {error.strerror}") from error
+    write_run(folder / "run", result.info, result.recorder)
+    return folder
+
+
+def _show_finding(document: dict[str, Any], diagram: str) -> None:
+    console.print(f"\n[red]seed {document['seed']} breaks {document['property']}[/red]: {document['explanation']}")
+    made = table("fault plan, shrunk")
+    for line in document["faults"] or ["no faults needed"]:
+        made.add_row(line)
+    console.print(made)
+    console.print(diagram, highlight=False, markup=False)
+    for key in ("diagram", "replay", "replay_unshrunk"):
+        console.print(f"{key.replace('_', ' ')}: [bold]{document[key]}[/bold]", highlight=False, soft_wrap=True)

@@ -1,0 +1,72 @@
+"""What all commands share: consoles, exit codes, JSON, progress bars, and options that recur."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..check import Report, Verdict
+
+PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
+EXIT_CODES: Mapping[Verdict, int] = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
+COLOURS: Mapping[str, str] = {"pass": "green", "fail": "red", "unknown": "yellow"}
+
+console = Console()
+errors = Console(stderr=True)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def print_json(document: Any) -> None:
+    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    sys.stdout.write(encoded.decode() + "\n")
+
+
+def coloured(verdict: str) -> str:
+    return f"[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]"
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column)
+    return made
+
+
+def progress(quiet: bool = False) -> Progress:
+    """On stderr, gone when done, and absent where nobody looks."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=errors,
+        transient=True,
+        disable=quiet or not errors.is_terminal,
+    )
+
+
+def show_report(report: Report, violations_max: int = 10) -> None:
+    made = table("property", "verdict", "")
+    for name, verdict in report.properties.items():
+        made.add_row(name, coloured(verdict), report.reasons.get(name, ""))
+    console.print(made)
+    for violation in report.violations[:violations_max]:
+        console.print(f"\n[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+    if len(report.violations) > violations_max:
+        console.print(f"\n... and {len(report.violations) - violations_max} more")
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    for verdict in ("fail", "unknown"):
+        if verdict in verdicts:
+            return verdict
+    return "pass"

@@ -1,0 +1,189 @@
+"""`amcast sim`: one simulated run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..check import check_run
+from ..core import UsageError
+from ..protocols import protocol
+from ..sim import PRESETS, FaultPlan, PlanSize, Scenario, parse_kinds, random_plan, scenario, simulate
+from ..sim.fuzz import violations_of
+from ..trace import write_run
+from ..workload import Micro
+from ._output import (
+    EXIT_CODES,
+    FAIL,
+    UNKNOWN,
+    JsonOption,
+    coloured,
+    console,
+    errors,
+    print_json,
+    show_report,
+)
+from ._summary import show_summary, summary
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("sim")
+    def sim(
+        name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
+        groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
+        replicas: Annotated[
+            int | None, typer.Option(help="Processes a group; the protocol's usual number if not given.")
+        ] = None,
+        clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
+        messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
+        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
+        outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
+        interval_us: Annotated[int, typer.Option(help="Open loop: mean time between a client's messages.", min=0)] = 0,
+        network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
+        faults: Annotated[
+            str, typer.Option(help="Random faults of these kinds: all, none, or crash,partition,...")
+        ] = "none",
+        plan: Annotated[Path | None, typer.Option(help="A fault plan (JSON) instead of random faults.")] = None,
+        option: Annotated[
+            list[str] | None, typer.Option("--option", "-o", help="The protocol's own, as name=value.")
+        ] = None,
+        sync_us: Annotated[int, typer.Option(help="How long the disk takes to sync.", min=0)] = 0,
+        seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
+        scenario_file: Annotated[
+            Path | None,
+            typer.Option("--scenario", help="Replay a whole scenario (JSON); other options are ignored."),
+        ] = None,
+        out: Annotated[Path | None, typer.Option(help="Write the run into this new folder.")] = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Simulate a run, check it, and write its trace.
+
+        Examples:
+
+        [bold]amcast sim -p fastcast --groups 4 --network wan --out runs/one[/bold]
+
+        [bold]amcast sim -p basecast --faults crash,loss --seed 7[/bold]
+
+        [bold]amcast sim -p fastcast -o wrong_guesses=true --destinations 2[/bold]
+        """
+        if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
+        if scenario_file is not None:
+            made = read_scenario(scenario_file)
+        else:
+            settings: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+            made = scenario(
+                name,
+                network,
+                groups=groups,
+                clients=clients,
+                messages=messages,
+                workload=parse_workload(destinations, payload),
+                outstanding=outstanding,
+                interval_us=interval_us,
+                options=parse_options(option or []),
+                sync_us=sync_us,
+                seed=seed,
+                **settings,
+            )
+            made = with_faults(made, faults, plan)
+        run_scenario(made, out, as_json)
+
+
+def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
+    """Runs, checks, writes and reports; ends the program with the verdict's exit code."""
+    status = errors.status("simulating ...") if errors.is_terminal and not as_json else None
+    if status:
+        status.start()
+    try:
+        result = simulate(made)
+    finally:
+        if status:
+            status.stop()
+    run = result.run()
+    report = check_run(run)
+    problems = violations_of(result)
+    if out is not None:
+        write_run(out, result.info, result.recorder)
+    document = summary(result, run) | {
+        "out": None if out is None else str(out),
+        "faults": made.plan.describe(made.topology()),
+        **report.to_json(),
+    }
+    extra = [v for v in problems if v.property in ("liveness", "invariant")]
+    document["violations"] += msgspec.to_builtins(extra)
+    if as_json:
+        print_json(document)
+    else:
+        _show(document, made, report, extra, out)
+    if extra:
+        raise typer.Exit(FAIL if any(v.property == "invariant" for v in extra) else UNKNOWN)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _show(document: dict[str, Any], made: Scenario, report: Any, extra: list[Any], out: Path | None) -> None:
+    show_summary(document)
+    for line in document["faults"]:
+        console.print(f"  {line}", highlight=False)
+    console.print(f"\nverdict: {coloured(report.verdict)}")
+    show_report(report)
+    for violation in extra:
+        console.print(f"\n[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+    if out is not None:
+        console.print(f"\nrun written to {out}; verify it again with: amcast check {out}", highlight=False)
+
+
+def parse_workload(destinations: str, payload: int) -> Micro:
+    low, _, high = destinations.partition("-")
+    try:
+        return Micro(int(low), int(high or low), payload)
+    except ValueError:
+        raise UsageError(f"'{destinations}' is no number of destinations: write 2, or 1-3") from None
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """`name=value` with JSON values; what is no JSON is a string."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"'{pair}' is no option: write name=value, for example wrong_guesses=true")
+        try:
+            options[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            options[key] = value
+    return options
+
+
+def with_faults(made: Scenario, faults: str, plan_file: Path | None) -> Scenario:
+    if plan_file is not None:
+        plan = read_json(plan_file, FaultPlan, "fault plan")
+    else:
+        # Long enough for elections in this network, and spread over the time that the load takes.
+        unit = made.paxos.tick_us * made.paxos.election_ticks
+        size = PlanSize(window_us=10 * unit, last_us=4 * unit, faults_max=8)
+        plan = random_plan(made.topology(), parse_kinds(faults), size, Random(f"plan/{made.seed}"))
+    made = msgspec.structs.replace(made, plan=plan)
+    made.check()
+    return made
+
+
+def read_scenario(path: Path) -> Scenario:
+    made: Scenario = read_json(path, Scenario, "scenario")
+    protocol(made.protocol)
+    made.check()
+    return made
+
+
+def read_json(path: Path, kind: Any, what: str) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is no {what}: {error}") from error
