@@ -93,9 +93,7 @@ def _timestamps(oracle: Oracle, messages: list[int], processes: list[int]) -> No
         first, then = messages
         stamps = [(msg, ts) for _, msg, ts in rows]
         assert any(
-            a[0] == first and b[0] == then and b[1] <= a[1]
-            for i, a in enumerate(stamps)
-            for b in stamps[i + 1 :]
+            a[0] == first and b[0] == then and b[1] <= a[1] for i, a in enumerate(stamps) for b in stamps[i + 1 :]
         )
 
 

@@ -31,8 +31,7 @@ class Oracle:
         columns = (d.process, d.kind, d.pos, d.msg, d.grp, d.ts)
         self.rows = list(zip(*(column.tolist() for column in columns), strict=True))
         self.positions = {
-            p: [(pos, msg) for q, kind, pos, msg, _, _ in self.rows if q == p and kind == FINAL]
-            for p in self.group_of
+            p: [(pos, msg) for q, kind, pos, msg, _, _ in self.rows if q == p and kind == FINAL] for p in self.group_of
         }
         self.restored = {
             p: [
@@ -51,9 +50,7 @@ class Oracle:
         held = list(self.positions[p])
         for start, stop in self._excused(p):
             for position in range(start, stop):
-                others = [
-                    q for q in self._replicas(p) if any(pos == position for pos, _ in self.positions[q])
-                ]
+                others = [q for q in self._replicas(p) if any(pos == position for pos, _ in self.positions[q])]
                 if not others:
                     self.lost_positions = True
                     continue
@@ -97,9 +94,7 @@ class Oracle:
     def positions_hold(self) -> bool:
         for p in {row[0] for row in self.rows}:
             for kind in (0, 1):
-                excused = (
-                    set(dict(self._excused(p)).values()) if kind == FINAL and p in self.group_of else set()
-                )
+                excused = set(dict(self._excused(p)).values()) if kind == FINAL and p in self.group_of else set()
                 positions = [-1, *(pos for q, k, pos, *_ in self.rows if (q, k) == (p, kind))]
                 for before, after in pairwise(positions):
                     if after != before + 1 and after not in excused:

@@ -220,6 +220,14 @@ def test_loss_everywhere_is_no_fault_of_a_sender_that_crashed() -> None:
     assert failed(judge(trace)) == {"validity"}
 
 
+def test_a_member_that_sends_is_correct_if_the_run_says_so() -> None:
+    trace = from_logs({1: (1,), 2: (1,)}, {1: [1]}, replicas=3)
+    trace.sent[1].sender = 2
+    assert failed(judge(trace)) == {"validity"}
+    trace.correct = (0, 1)
+    assert judge(trace).verdict == "pass"
+
+
 def test_agreement_is_uniform() -> None:
     """What only a crashed process delivered must be delivered by all correct ones."""
     trace = from_logs({1: (1,)}, {1: [1]}, replicas=3)
@@ -372,6 +380,12 @@ def test_timestamps_that_fall_along_a_log() -> None:
     trace = from_logs({1: (1,), 2: (1,)}, {1: [1, 2]})
     trace.logs[0][0].ts, trace.logs[0][1].ts = 6, 5
     assert failed(judge(trace)) == {"timestamps"}
+
+
+def test_timestamps_that_stand_still_along_a_log() -> None:
+    trace = from_logs({1: (1,)}, {1: [1, 1]})
+    trace.logs[0][0].ts = trace.logs[0][1].ts = 5
+    assert failed(judge(trace)) == {"integrity", "timestamps"}
 
 
 def test_timestamps_that_are_claimed_and_not_given() -> None:

@@ -171,6 +171,18 @@ def test_corrupt_bytes_are_refused_or_harmless(run: Path, table: str, name: str)
             read_run(run)
 
 
+def test_a_flipped_bit_in_the_values_never_passes(run: Path) -> None:
+    file = run / "multicasts" / "part-00000.parquet"
+    good = file.read_bytes()
+    column = pq.read_metadata(file).row_group(0).column(0)
+    end = column.data_page_offset + column.total_compressed_size
+    for bit in range(8 * 16):
+        bad = bytearray(good)
+        bad[end - 1 - bit // 8] ^= 1 << bit % 8
+        file.write_bytes(bytes(bad))
+        refused(run)
+
+
 def test_a_missing_column(run: Path) -> None:
     edit(run / "wire" / "part-00000.parquet", lambda table: table.drop_columns(["bytes"]))
     assert "column bytes is missing" in refused(run)
@@ -219,9 +231,7 @@ def test_a_column_of_the_wrong_type(run: Path, table: str, column: str, kind: pa
     assert f"column {column} is {kind} and must be" in refused(run)
 
 
-@pytest.mark.parametrize(
-    ("table", "column"), [("multicasts", "dst"), ("deliveries", "msg"), ("wire", "kind")]
-)
+@pytest.mark.parametrize(("table", "column"), [("multicasts", "dst"), ("deliveries", "msg"), ("wire", "kind")])
 def test_a_null_where_there_must_be_none(run: Path, table: str, column: str) -> None:
     file = next(iter(sorted((run / table).iterdir())))
 
@@ -271,9 +281,7 @@ def test_an_unknown_kind_of_delivery(run: Path) -> None:
     assert "kind 2" in refused(run)
 
 
-@pytest.mark.parametrize(
-    "detail", ["", "7", "{}", '{"position": "7"}', '{"position": -1}', '{"position": true}']
-)
+@pytest.mark.parametrize("detail", ["", "7", "{}", '{"position": "7"}', '{"position": -1}', '{"position": true}'])
 def test_a_restored_process_without_a_position(run: Path, detail: str) -> None:
     row = {"process": [1], "t_us": [5], "what": ["restored"], "detail": [detail]}
     edit(run / "faults" / "part-00000.parquet", lambda rows: pa.table(row, schema=rows.schema))

@@ -85,12 +85,8 @@ processes = st.integers(0, 2**31 - 1)
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(
-        st.tuples(messages, processes, st.lists(st.sampled_from((1, 2)), min_size=1, unique=True), instants)
-    ),
-    st.lists(
-        st.tuples(processes, messages, messages, st.sampled_from((0, 1)), st.none() | messages, instants)
-    ),
+    st.lists(st.tuples(messages, processes, st.lists(st.sampled_from((1, 2)), min_size=1, unique=True), instants)),
+    st.lists(st.tuples(processes, messages, messages, st.sampled_from((0, 1)), st.none() | messages, instants)),
     st.lists(st.tuples(processes, st.text(max_size=4), st.none() | messages, instants, st.none() | instants)),
 )
 def test_any_row_survives(

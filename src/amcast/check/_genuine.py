@@ -46,9 +46,7 @@ def _check_named(history: History, rows: Int64s, findings: Findings) -> None:
 
 def _is_involved(history: History, message: Int64s, process: Int32s) -> Bools:
     is_sender: Bools = history.sender[message] == process
-    is_sender[~is_sender] = history.is_addressed(
-        message[~is_sender], group_indexes(history, process[~is_sender])
-    )
+    is_sender[~is_sender] = history.is_addressed(message[~is_sender], group_indexes(history, process[~is_sender]))
     return is_sender
 
 
@@ -70,9 +68,7 @@ def _report_named(history: History, row: int, findings: Findings) -> None:
         explanation = f"{said} about message {msg}, which nobody multicast"
     else:
         strangers = [end for end in dict.fromkeys(ends) if not _involves(history, at, end)]
-        explanation = (
-            f"{said} about {history.message_name(at)}, which does not concern {history.names(strangers)}"
-        )
+        explanation = f"{said} about {history.message_name(at)}, which does not concern {history.names(strangers)}"
     findings.fail("genuine", [msg], ends, explanation)
 
 
@@ -93,9 +89,7 @@ def _check_unnamed(history: History, rows: Int64s, findings: Findings) -> None:
             return
         ends = [int(src[at]), int(dst[at])]
         if not shared.message_of(ends, [int(from_group[at]), int(to_group[at])]):
-            said = (
-                f"{history.name(ends[0])} sent {wire.kinds[wire.kind[rows[at]]]} to {history.name(ends[1])}"
-            )
+            said = f"{history.name(ends[0])} sent {wire.kinds[wire.kind[rows[at]]]} to {history.name(ends[1])}"
             findings.fail("genuine", [], ends, f"{said}, and no message concerns both")
 
 

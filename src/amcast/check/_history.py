@@ -149,9 +149,7 @@ class History:
         self.logs = [self._log(slots, start, stop) for start, stop in spans]
         self._by_process = {(log.process, log.kind): log for log in self.logs}
 
-    def _find_slots(
-        self, group: Group, slots: Int64s, start: int, stop: int, latest: tuple[int, int] | None
-    ) -> None:
+    def _find_slots(self, group: Group, slots: Int64s, start: int, stop: int, latest: tuple[int, int] | None) -> None:
         msg = self.run.deliveries.msg
         if latest is not None and np.array_equal(msg[latest[0] : latest[1]], msg[start:stop]):
             # Replicas mostly agree: what was found for one of them holds for the next.

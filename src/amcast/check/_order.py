@@ -55,9 +55,7 @@ def _check_inside(history: History, group: Replicas, findings: Findings) -> None
 
 def _step(history: History, process: int, log: Int64s, first: int, then: int) -> str:
     how = "before" if (log == then).any() else "without"
-    return (
-        f"{history.name(process)} delivered {history.message_name(first)} {how} {history.message_name(then)}"
-    )
+    return f"{history.name(process)} delivered {history.message_name(first)} {how} {history.message_name(then)}"
 
 
 def _report_cycle(
@@ -108,9 +106,7 @@ def merge_on_heads(history: History, groups: list[Replicas]) -> Knot | None:
 def _absent(group: Replicas, log: Int64s, somewhere: Bools) -> Int64s:
     """Messages to this group that only other groups delivered."""
     expected = group.group.messages[somewhere[group.group.messages]]
-    return (
-        expected if len(expected) == 0 or len(log) == 0 else np.setdiff1d(expected, log, assume_unique=True)
-    )
+    return expected if len(expected) == 0 or len(log) == 0 else np.setdiff1d(expected, log, assume_unique=True)
 
 
 def _drain(
@@ -148,8 +144,7 @@ def _knot(
     messages = np.unique(np.concatenate([logs[index] for index in lanes]))
     parts = [np.concatenate((logs[index], stuck[index])) for index in lanes]
     positions = [
-        np.concatenate((np.arange(len(logs[index])), np.full(len(stuck[index]), len(logs[index]))))
-        for index in lanes
+        np.concatenate((np.arange(len(logs[index])), np.full(len(stuck[index]), len(logs[index])))) for index in lanes
     ]
     entry = np.searchsorted(messages, np.concatenate(parts))
     lane = np.repeat(np.arange(len(lanes)), [len(part) for part in parts])

@@ -145,9 +145,7 @@ def _deliveries(
 
 def _faults(run: Run, lane_of: dict[ProcessId, int]) -> list[Event]:
     mine = [fault for fault in run.faults if fault.process in lane_of]
-    return [
-        Event(fault.t_us, lane_of[fault.process], "fault", fault.what, False) for fault in mine[-FAULTS_MAX:]
-    ]
+    return [Event(fault.t_us, lane_of[fault.process], "fault", fault.what, False) for fault in mine[-FAULTS_MAX:]]
 
 
 def _missing(
@@ -169,9 +167,7 @@ def _missing(
 def _destinations(run: Run, msg: MessageId) -> list[int]:
     rows = run.multicasts
     found = np.flatnonzero(rows.msg == msg)
-    return [
-        group for row in found for group in rows.dst[rows.dst_start[row] : rows.dst_start[row + 1]].tolist()
-    ]
+    return [group for row in found for group in rows.dst[rows.dst_start[row] : rows.dst_start[row + 1]].tolist()]
 
 
 def _arrows(run: Run, violation: Violation, lane_of: dict[ProcessId, int]) -> list[Arrow]:

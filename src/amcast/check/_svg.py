@@ -125,15 +125,11 @@ class _Drawing:
         size = f'width="{self._width:.0f}" height="{height:.0f}" viewBox="0 0 {self._width:.0f} {height:.0f}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
         name = f"<title>{escape(self._scene.explanation)}</title>"
-        return "\n".join(
-            [head, name, f"<style>{_STYLE}</style>", self._markers(), _BACKGROUND, *body, "</svg>", ""]
-        )
+        return "\n".join([head, name, f"<style>{_STYLE}</style>", self._markers(), _BACKGROUND, *body, "</svg>", ""])
 
     def _markers(self) -> str:
         heads = [*enumerate(self._colours.values()), ("bad", _RED)]
-        return (
-            "<defs>" + "".join(_MARKER.format(name=name, colour=colour) for name, colour in heads) + "</defs>"
-        )
+        return "<defs>" + "".join(_MARKER.format(name=name, colour=colour) for name, colour in heads) + "</defs>"
 
     def _heading(self) -> list[str]:
         return [
@@ -220,9 +216,7 @@ class _Drawing:
                 x, part = float(_MARGIN), ""
             line_y = y + 18 * len(rows)
             stroke_y = line_y - 4
-            part += (
-                f'<line x1="{x:.1f}" y1="{stroke_y}" x2="{x + 26:.1f}" y2="{stroke_y}" stroke="{colour}"/>'
-            )
+            part += f'<line x1="{x:.1f}" y1="{stroke_y}" x2="{x + 26:.1f}" y2="{stroke_y}" stroke="{colour}"/>'
             part += _text(x + 32, line_y, kind, "note")
             x += needed
         return [*rows, part] if part else rows

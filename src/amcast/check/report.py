@@ -70,9 +70,7 @@ class Findings:
         """There is enough evidence: more would be cut off."""
         return len(self._violations.get(name, ())) >= VIOLATIONS_PER_PROPERTY
 
-    def fail(
-        self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str
-    ) -> None:
+    def fail(self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str) -> None:
         self._verdicts[name] = "fail"
         if not self.is_full(name):
             # numpy's integers break JSON: none passes this line.

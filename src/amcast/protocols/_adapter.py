@@ -2,9 +2,9 @@
 
 Every input of the automaton, a client's message or another group's, is ordered through the log, so that all replicas
 of the group make the same steps. Between groups run numbered streams: what automaton g sends to automaton h is entry
-0, 1, 2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader sends, to the
-process that it believes leads h; a leader that gets no acknowledgement, or a new one, says it again to all of h. The
-receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
+0, 1, 2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader
+sends, to the process that it believes leads h; a leader that gets no acknowledgement, or a new one, says it again to
+all of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
 """
 
 from __future__ import annotations

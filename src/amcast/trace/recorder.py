@@ -111,15 +111,11 @@ class Recorder:
 
     def tables(self) -> dict[str, pa.Table]:
         """The four tables in the order of recording, with exactly the types of the schema."""
-        return to_tables(
-            self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults
-        )
+        return to_tables(self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults)
 
     def run(self, info: RunInfo) -> Run:
         """The run as the checks read it, without a file in between."""
-        return make_run(
-            info, self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults
-        )
+        return make_run(info, self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults)
 
     # Columns are copies: a buffer that numpy looks into could not grow any more.
 

@@ -82,9 +82,7 @@ class Run:
     deliveries: Deliveries
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
-    restored: dict[
-        ProcessId, tuple[int, ...]
-    ]  # the positions at which a final log continues with handed state
+    restored: dict[ProcessId, tuple[int, ...]]  # the positions at which a final log continues with handed state
 
 
 def make_run(

@@ -103,6 +103,4 @@ def _write_file(path: Path, table: pa.Table) -> None:
 
 def _leaf_paths(table: pa.Table) -> list[str]:
     """Parquet's names of the columns: a list's values are a column of their own."""
-    return [
-        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in table.schema
-    ]
+    return [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in table.schema]

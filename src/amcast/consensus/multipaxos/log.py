@@ -2,8 +2,8 @@
 
 Guarantees: all members (and remote learners) are handed the same values in the same order; what was decided stays
 decided, through any number of crashes and restarts with the disk intact, and through the loss of the disks of up to f
-members at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the leader to all
-learners; a stable leader runs phase 1 once.
+members at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the
+leader to all learners; a stable leader runs phase 1 once.
 
 Departures from the textbook: the first member leads ballot 0 without phase 1, since no ballot is below it. A member
 that hears a live leader does not answer other candidates, so that a member that was cut off can't depose a leader
