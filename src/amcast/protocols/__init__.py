@@ -3,7 +3,7 @@
 from ._client import Client, ClientConfig
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
-from .registry import PROTOCOLS, ProtocolSpec, protocol
+from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
 
 __all__ = [
     "PROTOCOLS",
@@ -13,5 +13,6 @@ __all__ = [
     "ReplicaConfig",
     "Reply",
     "Start",
+    "markdown_table",
     "protocol",
 ]

@@ -31,9 +31,9 @@ class ProtocolSpec:
     claims: tuple[str, ...]
     config: type[ReplicaConfig]
     build: Callable[[ProcessId, Topology, Any, Random], Process]
-    messages: Any  # the union of its wire messages
-    entry_groups: EntryGroups
+    entry_groups: EntryGroups  # where clients send a message first
     delays: dict[str, int]  # claimed: case -> message delays
+    messages: Any = ClientMessage  # the union of its own wire messages
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
     records: Any = PaxosRecord | SoloRecord
 
@@ -91,13 +91,25 @@ _SPECS = (
         claims=ORDER,
         config=ReplicaConfig,
         build=OrderingGroup,
-        messages=StreamAck,
         entry_groups=ordering_group,
         delays={"local": 3, "global": 3},
     ),
 )
 
 PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}
+
+
+def markdown_table() -> str:
+    """The table of the README: generated, so that it is never out of date."""
+    lines = [
+        "| name | protocol | survives | message delays | genuine | from |",
+        "|---|---|---|---|---|---|",
+    ]
+    for spec in PROTOCOLS.values():
+        delays = ", ".join(f"{case} {count}" for case, count in spec.delays.items())
+        genuine = "yes" if "genuine" in spec.claims else "no"
+        lines.append(f"| `{spec.name}` | {spec.title} | {spec.survives} | {delays} | {genuine} | {spec.paper} |")
+    return "\n".join(lines)
 
 
 def protocol(name: str) -> ProtocolSpec:

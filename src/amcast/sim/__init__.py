@@ -1,5 +1,6 @@
 """The deterministic simulator: protocols under faults, in integer microseconds, the same bytes for the same seed."""
 
+from .cluster import SimCluster
 from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
 from .network import PRESETS, Latency, latency_preset
 from .node import CpuCost
@@ -14,6 +15,7 @@ __all__ = [
     "Latency",
     "PlanSize",
     "Scenario",
+    "SimCluster",
     "SimResult",
     "Simulation",
     "latency_preset",

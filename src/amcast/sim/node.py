@@ -170,6 +170,10 @@ class Node(Outbox):
 
     # -- inputs
 
+    def multicast_now(self, message: AppMessage) -> None:
+        if self.is_up:
+            self._handle(self.process.on_multicast, message)
+
     def arrive(self, packet: Packet) -> None:
         sender, data, kind, about, sent = packet
         up = self.is_up

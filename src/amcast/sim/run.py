@@ -35,6 +35,7 @@ from .network import Network
 from .node import Node
 from .scenario import Scenario
 
+_FOREVER_US = 1 << 62
 _GRACE_US = 300_000  # after a run with faults is drained: what still turns up must do no harm
 
 
@@ -191,6 +192,7 @@ class Simulation:
         self._fault_count = 0
         self._broken: BrokenInvariant | None = None
         self._drained = False
+        self._poll_us = max(500, scenario.network.rtt_max_us() // 2)
         self._nodes = self._build_nodes()
 
     def _rng(self, *names: object) -> Random:
@@ -237,21 +239,34 @@ class Simulation:
     # -- the run
 
     def run(self) -> SimResult:
+        self.start()
+        self.settle()
+        self._record_in_flight()
+        return self.result()
+
+    def start(self) -> None:
         for fault in self._scenario.plan.faults:
             self.loop.at(fault.at_us, self._inject, fault)
         for node in self._nodes.values():
-            self.loop.at(0, self._start, node)
-        self._poll_us = max(500, self._scenario.network.rtt_max_us() // 2)
-        self.loop.at(self._poll_us, self._poll)
+            self.loop.at(0, node.start)
+
+    def settle(self) -> bool:
+        """Lets time pass until everything is delivered, or nothing moves any more. True if all is delivered."""
+        self._drained = False
+        self.loop.at(self.loop.now + self._poll_us, self._poll)
         try:
-            self.loop.run(until=1 << 62)
+            self.loop.run(until=_FOREVER_US)
         except AssertionError as error:
             self._broken = self._diagnose(error)
-        self._record_in_flight()
-        return self._result()
+        return self._drained and self._broken is None
 
-    def _start(self, node: Node) -> None:
-        node.start()
+    def multicast(self, client: ProcessId, dst: tuple[GroupId, ...], payload: bytes) -> MessageId:
+        """A client multicasts one message now, besides whatever its load makes it do."""
+        node = self._nodes[client]
+        assert isinstance(node.process, LoadClient)
+        message = node.process.new_message(dst, payload)
+        self.loop.at(self.loop.now, node.multicast_now, message)
+        return message.id
 
     def _poll(self) -> None:
         """Over when everything owed is delivered and all clients know; stuck when nothing moves any more."""
@@ -406,7 +421,7 @@ class Simulation:
 
     # -- the result
 
-    def _result(self) -> SimResult:
+    def result(self) -> SimResult:
         scenario, watch = self._scenario, self.watch
         complete = self._drained and self._broken is None and not watch.owed
         topology = self._topology

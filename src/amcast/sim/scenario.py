@@ -66,14 +66,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{self.protocol}-{self.seed}-{digest[:12]}"
 
     def check(self) -> None:
-        spec = self.spec()
         if self.replicas > 1 and self.replicas % 2 == 0:
             raise UsageError(
                 f"groups of {self.replicas} have no majority that survives a tie: use an odd number of replicas, "
                 f"such as {self.replicas + 1}"
             )
-        if self.clients < 1 or self.messages < 1 or self.outstanding < 1:
-            raise UsageError("a run needs at least one client, one message and one outstanding message")
+        if self.clients < 1 or self.messages < 0 or self.outstanding < 1:
+            raise UsageError("a run needs at least one client, and each of them one outstanding message or more")
         if not 0 <= self.workload.payload_bytes <= PAYLOAD_LIMIT:
             raise UsageError(
                 f"a payload of {self.workload.payload_bytes} bytes is over the limit of {PAYLOAD_LIMIT}: "
@@ -83,7 +82,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         self.workload.check(topology)
         self.replica_config()
         self._check_plan(topology)
-        assert spec.replicas >= 1
 
     def _check_plan(self, topology: Topology) -> None:
         known = {*topology.processes, *topology.clients}

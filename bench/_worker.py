@@ -1,0 +1,114 @@
+"""One simulated run in a process of its own, so that neither its heap nor its peak memory is anyone else's.
+
+`python -m bench._worker` reads a job from its first argument, and writes one line of JSON for what it cost. It may be
+told to pause at moments of the simulated time: it then writes an empty line and waits until it is given one.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from amcast.sim import SimResult, Simulation, scenario
+from amcast.trace import write_run
+from amcast.workload import Micro
+
+# 128 messages on their way at any time, from 32 clients: groups are busy, and batch as they do under load.
+CLIENTS = 32
+OUTSTANDING = 4
+
+
+class Job(msgspec.Struct, frozen=True):
+    protocol: str
+    messages: int
+    groups: int = 8
+    pauses_us: tuple[int, ...] = ()
+
+
+class Cost(msgspec.Struct, frozen=True):
+    simulate_s: float
+    write_s: float
+    wire_messages: int
+    deliveries: int
+    events: int
+    end_us: int
+    peak_rss_mb: float
+
+    @property
+    def cpu_s(self) -> float:
+        return self.simulate_s + self.write_s
+
+
+def perform(job: Job) -> Cost:
+    simulation = Simulation(
+        scenario(
+            job.protocol,
+            groups=job.groups,
+            messages=job.messages,
+            clients=CLIENTS,
+            outstanding=OUTSTANDING,
+            workload=Micro(1, 3, 64),
+        )
+    )
+    for pause_us in job.pauses_us:
+        simulation.loop.at(pause_us, _pause)
+    start = time.process_time()
+    result = simulation.run()
+    simulated = time.process_time()
+    _write(result)
+    written = time.process_time()
+    assert result.complete, "the run did not deliver all its messages"
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Cost(
+        simulated - start,
+        written - simulated,
+        result.wire_messages,
+        result.deliveries,
+        result.events,
+        result.end_us,
+        peak_kb / 1024,
+    )
+
+
+def _write(result: SimResult) -> None:
+    with tempfile.TemporaryDirectory(prefix="amcast-bench-") as folder:
+        write_run(Path(folder) / "run", result.info, result.recorder)
+
+
+def _pause() -> None:
+    """Waiting costs no CPU time."""
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+def start(job: Job, on_pause: Callable[[], None] | None = None) -> Cost:
+    """Runs the job in another process; `on_pause` is what this one does while the job rests."""
+    command = [sys.executable, "-m", "bench._worker", msgspec.json.encode(job).decode()]
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        try:
+            for line in worker.stdout:
+                if line.strip():
+                    return msgspec.json.decode(line, type=Cost)
+                if on_pause is not None:
+                    on_pause()
+                worker.stdin.write("\n")
+                worker.stdin.flush()
+        except BaseException:
+            worker.kill()
+            raise
+    raise RuntimeError(f"the run of {job} ended without a result (exit code {worker.returncode})")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.encode(perform(msgspec.json.decode(sys.argv[1], type=Job))).decode() + "\n")
