@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from .. import __version__
 from ..core import UsageError
 from . import _check, _demo, _fuzz, _hops, _protocols, _sim
-from ._output import USAGE, errors
+from ._output import STOPPED, USAGE, errors
 
 app = typer.Typer(
     name="amcast",
@@ -42,11 +42,26 @@ def _options(
 
 
 def main() -> None:
+    """Errors are one line that says what to do, whether the options or their values were wrong."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except UsageError as error:
-        errors.print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False, markup=True)
-        sys.exit(USAGE)
-    except KeyboardInterrupt:
-        errors.print("stopped", highlight=False)
-        sys.exit(130)
+        _fail(str(error), USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("stopped", STOPPED)
+    except Exception as error:
+        # What the option parser raises tells people what they typed wrong; anything else is a bug of ours.
+        if not hasattr(error, "format_message"):
+            raise
+        if not error.format_message():  # the help was shown instead
+            sys.exit(USAGE)
+        hint = "" if "--help" in str(error) else "; see --help"
+        _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print("error:", style="red", end=" ")
+    errors.print(message, soft_wrap=True, highlight=False, markup=False)
+    sys.exit(code)

@@ -15,6 +15,7 @@ from rich.table import Table
 from ..check import Report, Verdict
 
 PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
+STOPPED = 130  # by Ctrl-C, as shells have it
 EXIT_CODES: Mapping[Verdict, int] = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
 COLOURS: Mapping[str, str] = {"pass": "green", "fail": "red", "unknown": "yellow"}
 

@@ -152,20 +152,22 @@ class ReplicatedAutomaton(Replica):
             self._on_frame(sender, message, out)
         elif isinstance(message, Start):
             for app_message in message.messages:
-                self._on_start(app_message, out)
+                self._on_start(sender, app_message, out)
             self._send_replies(out)
         elif isinstance(message, StreamAck) and self._topology.group_of(sender) == message.group:
             self._leader_of[message.group] = sender
             if message.group in self._outgoing:
                 self._outgoing[message.group].acknowledge(message.upto)
 
-    def _on_start(self, message: AppMessage, out: Outbox) -> None:
+    def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if self._group not in message.dst:
             return
         if self._automaton.is_known(message.id):
             if not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
-        elif self._log.is_leader and message.id not in self._submitted:
+        elif not self._log.is_leader:
+            self._forward(sender, message, out)
+        elif message.id not in self._submitted:
             self._submitted.add(message.id)
             self._log.propose(Submit(message), out)
 

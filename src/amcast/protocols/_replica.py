@@ -207,6 +207,12 @@ class Replica(Process):
                 out.send(client, Reply(groups, tuple(ids)))
             self._replies = {}
 
+    def _forward(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+        """A client that asks the wrong member: the leader hears of it one delay later, not one retry later."""
+        leader = self._log.leader
+        if leader is not None and leader != self._process and self._topology.group_of(sender) is None:
+            out.send(leader, Start((message,)))
+
     def _leader(self, group: GroupId) -> ProcessId:
         """Where to send what a group's leader should hear first; a guess, mended by who answers."""
         if group == self._group and self._log.leader is not None:

@@ -204,7 +204,9 @@ class FastCast(Replica):
             return
         if self._sessions.is_known(message.id):
             self._on_known(sender, message, out)
-        elif self._log.is_leader and message.id not in self._stamped:
+        elif not self._log.is_leader:
+            self._forward(sender, message, out)
+        elif message.id not in self._stamped:
             self._stamp(message, out)
 
     def _stamp(self, message: AppMessage, out: Outbox) -> None:

@@ -73,13 +73,13 @@ class OrderingGroup(Replica):
     def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Start):
             for app_message in message.messages:
-                self._on_start(app_message, out)
+                self._on_start(sender, app_message, out)
             self._send_replies(out)
 
-    def _on_start(self, message: AppMessage, out: Outbox) -> None:
+    def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if not self._log.is_leader:
-            return
-        if self._sessions.is_known(message.id):
+            self._forward(sender, message, out)
+        elif self._sessions.is_known(message.id):
             self._reply(message.sender, message.id, message.dst)
         elif message.id not in self._proposed:
             self._proposed.add(message.id)

@@ -36,8 +36,7 @@ class SimCluster:
 
     def delivered(self, process: str) -> list[bytes]:
         """The payloads that a process delivered, in its order."""
-        log = self._simulation.watch.logs.get((self._process(process), False), [])
-        return [self._payloads[entry[0]] for entry in log if entry is not None]
+        return [self._payloads[id_] for id_ in self._simulation.watch.delivered(self._process(process))]
 
     def trace(self) -> Run:
         """What happened so far, for `amcast.check.check_run`."""

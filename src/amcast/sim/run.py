@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import traceback
+from array import array
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -35,6 +36,7 @@ from .network import Network
 from .node import Node
 from .scenario import Scenario
 
+_SKIPPED = -1
 _FOREVER_US = 1 << 62
 _GRACE_US = 300_000  # after a run with faults is drained: what still turns up must do no harm
 
@@ -67,6 +69,31 @@ class SimResult:
         return self.recorder.run(self.info)
 
 
+class DeliveryLog:
+    """What a process delivered, so that what it delivers again after a restart can be compared and dropped."""
+
+    __slots__ = ("_ts", "ids")
+
+    def __init__(self) -> None:
+        self.ids = array("q")
+        self._ts = array("q")
+
+    def repeats(self, position: int, id_: MessageId, ts: Timestamp | None) -> bool:
+        """Takes a delivery in. True if it was there before, or was covered by state that was handed over."""
+        stamp = _SKIPPED if ts is None else ts
+        if position < len(self.ids):
+            return self.ids[position] == _SKIPPED or (self.ids[position] == id_ and self._ts[position] == stamp)
+        self.skip_to(position)
+        self.ids.append(id_)
+        self._ts.append(stamp)
+        return False
+
+    def skip_to(self, position: int) -> None:
+        missing = position - len(self.ids)
+        self.ids.extend([_SKIPPED] * missing)
+        self._ts.extend([_SKIPPED] * missing)
+
+
 class Watch:
     """The observer: records the trace, and counts what correct processes still owe."""
 
@@ -82,7 +109,7 @@ class Watch:
         }
         self._group_of = {p: self._topology.group_of(p) for p in self._topology.processes}
         self._is_correct = {p: p not in doomed for p in self._topology.processes}
-        self.logs: dict[tuple[ProcessId, bool], list[tuple[MessageId, Timestamp | None] | None]] = {}
+        self._logs: dict[tuple[ProcessId, bool], DeliveryLog] = {}
         self.sent: dict[MessageId, tuple[GroupId, ...]] = {}
         self._owed_messages: set[MessageId] = set()
         self.owed = 0
@@ -103,17 +130,11 @@ class Watch:
     def saw_delivery(
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None:
-        log = self.logs.get((process, optimistic))
+        log = self._logs.get((process, optimistic))
         if log is None:
-            log = self.logs[process, optimistic] = []
-        entry = (message.id, ts)
-        if position < len(log):
-            # A restarted process delivers again what it delivered before; anything else goes into the trace.
-            if log[position] is None or log[position] == entry:
-                return
-        else:
-            log.extend([None] * (position - len(log)))
-            log.append(entry)
+            log = self._logs[process, optimistic] = DeliveryLog()
+        if log.repeats(position, message.id, ts):
+            return
         self.deliveries += 1
         self.progress_us = self._loop.now
         group = self._group_of[process]
@@ -127,10 +148,10 @@ class Watch:
                 self.owed -= 1
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
-        log = self.logs.setdefault((process, False), [])
-        if position > len(log):
-            self.owed -= position - len(log) if self._is_correct[process] else 0
-            log.extend([None] * (position - len(log)))
+        log = self._logs.setdefault((process, False), DeliveryLog())
+        if position > len(log.ids):
+            self.owed -= position - len(log.ids) if self._is_correct[process] else 0
+            log.skip_to(position)
             self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
 
     def saw_wire(
@@ -152,13 +173,15 @@ class Watch:
         for index, id_ in enumerate(about):
             self._recorder.wire(src, dst, kind, id_, each + (index < more), sent, received)
 
+    def delivered(self, process: ProcessId) -> list[MessageId]:
+        """What a process delivered, in its order."""
+        log = self._logs.get((process, False))
+        return [] if log is None else [id_ for id_ in log.ids if id_ != _SKIPPED]
+
     def stuck(self) -> tuple[MessageId, ...]:
         """Messages owed that some correct process has not delivered, oldest first."""
         missing = []
-        delivered = {
-            process: {entry[0] for entry in self.logs.get((process, False), []) if entry is not None}
-            for process in self.correct
-        }
+        delivered = {process: set(self.delivered(process)) for process in self.correct}
         for id_ in self.sent:
             if id_ in self._owed_messages:
                 members = [p for group in self.sent[id_] for p in self._topology.members(group)]

@@ -49,9 +49,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def replica_config(self) -> ReplicaConfig:
         fields: dict[str, Any] = {"paxos": self.paxos, "resend_us": self.resend_us, "history_max": self.history_max}
         try:
-            return self.spec().config(**fields, **self.options)
-        except TypeError as error:
-            raise UsageError(f"{self.protocol} has no such option: {error}") from error
+            return msgspec.convert({**fields, **self.options}, self.spec().config)
+        except msgspec.ValidationError as error:
+            own = [name for name in self.spec().config.__struct_fields__ if name not in fields]
+            known = f"its options are {', '.join(own)}" if own else "it has none"
+            raise UsageError(f"not an option of {self.protocol}: {error}; {known}") from error
 
     def client_config(self) -> ClientConfig:
         return ClientConfig(self.retry_us)

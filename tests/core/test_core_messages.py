@@ -1,0 +1,158 @@
+"""Ids, timestamps, messages, sessions and quorums."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amcast.core import (
+    AppMessage,
+    Sessions,
+    UsageError,
+    VoteCounter,
+    app_message,
+    clock_of,
+    majority,
+    message_id,
+    message_name,
+    sender_of,
+    seq_of,
+    timestamp,
+)
+from amcast.core.ids import GROUP_ID_LIMIT, PROCESS_ID_LIMIT, SEQ_LIMIT
+from amcast.core.message import DESTINATIONS_LIMIT, PAYLOAD_LIMIT
+from amcast.core.timestamps import group_of
+
+CLOCKS = st.integers(0, 1 << 40)
+GROUPS = st.integers(1, GROUP_ID_LIMIT - 1)
+
+
+@given(CLOCKS, GROUPS, CLOCKS, GROUPS)
+def test_timestamps_order_as_pairs_do(clock: int, group: int, other_clock: int, other_group: int) -> None:
+    a, b = timestamp(clock, group), timestamp(other_clock, other_group)
+    assert (a < b) == ((clock, group) < (other_clock, other_group))
+    assert (a == b) == ((clock, group) == (other_clock, other_group))
+
+
+@given(CLOCKS, GROUPS)
+def test_a_timestamp_keeps_both_of_its_parts(clock: int, group: int) -> None:
+    assert (clock_of(timestamp(clock, group)), group_of(timestamp(clock, group))) == (clock, group)
+
+
+@given(st.integers(0, PROCESS_ID_LIMIT - 1), st.integers(0, SEQ_LIMIT - 1))
+def test_a_message_id_keeps_sender_and_number(sender: int, seq: int) -> None:
+    id_ = message_id(sender, seq)
+    assert (sender_of(id_), seq_of(id_)) == (sender, seq)
+    assert 0 <= id_ < 1 << 63  # it fits the trace's int64
+
+
+def test_message_names() -> None:
+    assert message_name(message_id(12, 7)) == "m12.7"
+    assert message_name(7) == "m7"
+    assert message_name(-7) == "m(-7)"
+
+
+# -- application messages
+
+
+def test_destinations_are_sorted_and_named_once() -> None:
+    assert app_message(1, 0, (3, 1, 3, 2), b"").dst == (1, 2, 3)
+
+
+def test_limits_are_inclusive() -> None:
+    app_message(1, 0, (1,), bytes(PAYLOAD_LIMIT))
+    app_message(1, SEQ_LIMIT - 1, (1,), b"")
+    app_message(1, 0, range(1, DESTINATIONS_LIMIT + 1), b"")
+
+
+@pytest.mark.parametrize(
+    ("seq", "dst", "size", "says"),
+    [
+        (0, (1,), PAYLOAD_LIMIT + 1, "split it, or send a reference"),
+        (0, (), 0, "at least one destination"),
+        (0, tuple(range(1, DESTINATIONS_LIMIT + 2)), 0, "destinations are too many"),
+        (SEQ_LIMIT, (1,), 0, "out of range"),
+        (-1, (1,), 0, "out of range"),
+    ],
+)
+def test_a_message_over_a_limit_is_refused(seq: int, dst: tuple[int, ...], size: int, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        app_message(1, seq, dst, bytes(size))
+
+
+# -- sessions
+
+
+def message(seq: int, settled: int = 0, sender: int = 9) -> AppMessage:
+    return AppMessage(message_id(sender, seq), (1,), b"", settled)
+
+
+def test_a_session_knows_what_it_admitted_and_the_timestamp_it_gave() -> None:
+    sessions = Sessions()
+    assert not sessions.is_known(message(0).id)
+    sessions.admit(message(0), 70)
+    assert sessions.is_known(message(0).id)
+    assert sessions.timestamp(message(0).id) == 70
+    assert not sessions.is_known(message(1).id)
+    assert not sessions.is_known(message(0, sender=8).id)
+    assert sessions.timestamp(message(0, sender=8).id) is None
+
+
+def test_what_is_settled_stays_known_and_is_forgotten() -> None:
+    sessions = Sessions()
+    for seq in range(3):
+        sessions.admit(message(seq), 70 + seq)
+    sessions.admit(message(5, settled=2), 80)
+    for seq in (0, 1):
+        assert sessions.is_known(message(seq).id)
+        assert sessions.is_settled(message(seq).id)
+        assert sessions.timestamp(message(seq).id) is None
+    assert not sessions.is_settled(message(2).id)
+    assert sessions.timestamp(message(2).id) == 72
+    assert not sessions.is_known(message(3).id)  # a gap below the newest is no duplicate
+
+
+def test_settled_never_covers_the_message_that_carries_it() -> None:
+    sessions = Sessions()
+    sessions.admit(message(3, settled=99), 70)
+    assert not sessions.is_settled(message(3).id)
+    assert sessions.timestamp(message(3).id) == 70
+    assert not sessions.is_known(message(4).id)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=40))
+def test_a_session_remembers_no_more_than_what_is_in_flight(sent: list[tuple[int, int]]) -> None:
+    sessions = Sessions()
+    admitted: set[int] = set()
+    mark = 0
+    for seq, settled in sent:
+        known = sessions.is_known(message(seq).id)
+        assert known == (seq in admitted or seq < mark)
+        if not known:
+            sessions.admit(message(seq, settled), seq)
+            admitted.add(seq)
+            mark = max(mark, min(settled, seq))
+    for state in sessions.dump().values():
+        assert set(state.seen) == {seq for seq in admitted if seq >= mark}
+
+
+# -- quorums
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 7])
+def test_any_two_quorums_share_a_member(size: int) -> None:
+    counter = VoteCounter(range(10, 10 + size))
+    masks = [sum(1 << i for i in chosen) for n in range(size + 1) for chosen in combinations(range(size), n)]
+    quorums = [mask for mask in masks if counter.is_quorum(mask)]
+    assert all(a & b for a in quorums for b in quorums)
+    assert min(mask.bit_count() for mask in quorums) == majority(size)
+
+
+def test_a_stranger_and_a_repeated_vote_count_for_nothing() -> None:
+    counter = VoteCounter((10, 11, 12))
+    mask = counter.bit(10) | counter.bit(10) | counter.bit(99)
+    assert not counter.is_quorum(mask)
+    assert counter.is_quorum(mask | counter.bit(12))
