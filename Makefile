@@ -8,8 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-# protocol-replicas, where replicas is the number of processes in a group. Skeen's groups have one process.
-FUZZ_RUNS := skeen-1 \
+# protocol-replicas, where replicas is the number of processes in a group.
+FUZZ_RUNS := skeen-1 skeen-3 skeen-5 \
 	basecast-3 basecast-5 \
 	fastcast-3 fastcast-5 \
 	multipaxos-3 multipaxos-5

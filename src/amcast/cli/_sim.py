@@ -12,7 +12,17 @@ import typer
 from ..check import check_run
 from ..core import UsageError
 from ..protocols import protocol
-from ..sim import PRESETS, FaultPlan, PlanSize, Scenario, parse_kinds, random_plan, scenario, simulate
+from ..sim import (
+    PRESETS,
+    CpuCost,
+    FaultPlan,
+    PlanSize,
+    Scenario,
+    parse_kinds,
+    random_plan,
+    scenario,
+    simulate,
+)
 from ..sim.fuzz import violations_of
 from ..trace import write_run
 from ..workload import Micro
@@ -45,10 +55,15 @@ def register(app: typer.Typer) -> None:
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
         interval_us: Annotated[int, typer.Option(help="Open loop: mean time between a client's messages.", min=0)] = 0,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
+        fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep the order.")] = True,
+        cpu_us: Annotated[
+            float, typer.Option(help="CPU time to receive or send a message; 0: machines are infinitely fast.", min=0)
+        ] = 0,
         faults: Annotated[
             str, typer.Option(help="Random faults of these kinds: all, none, or crash,partition,...")
         ] = "none",
         plan: Annotated[Path | None, typer.Option(help="A fault plan (JSON) instead of random faults.")] = None,
+        save_plan: Annotated[Path | None, typer.Option(help="Write the fault plan into this new file.")] = None,
         option: Annotated[
             list[str] | None, typer.Option("--option", "-o", help="The protocol's own, as name=value.")
         ] = None,
@@ -88,10 +103,14 @@ def register(app: typer.Typer) -> None:
                 interval_us=interval_us,
                 options=parse_options(option or []),
                 sync_us=sync_us,
+                fifo=fifo,
+                cpu=CpuCost(round(cpu_us * 1000), round(cpu_us * 1000)),
                 seed=seed,
                 **settings,
             )
             made = with_faults(made, faults, plan)
+        if save_plan is not None:
+            write_plan(save_plan, made.plan)
         run_scenario(made, out, as_json)
 
 
@@ -171,6 +190,15 @@ def with_faults(made: Scenario, faults: str, plan_file: Path | None) -> Scenario
     made = msgspec.structs.replace(made, plan=plan)
     made.check()
     return made
+
+
+def write_plan(path: Path, plan: FaultPlan) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists: nothing is overwritten, choose another name")
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror}") from error
 
 
 def read_scenario(path: Path) -> Scenario:
