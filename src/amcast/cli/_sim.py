@@ -53,7 +53,9 @@ def register(app: typer.Typer) -> None:
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
-        interval_us: Annotated[int, typer.Option(help="Open loop: mean time between a client's messages.", min=0)] = 0,
+        interval_us: Annotated[
+            int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
+        ] = 0,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
         fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep the order.")] = True,
         cpu_us: Annotated[
@@ -187,6 +189,9 @@ def with_faults(made: Scenario, faults: str, plan_file: Path | None) -> Scenario
         unit = made.paxos.tick_us * made.paxos.election_ticks
         size = PlanSize(window_us=10 * unit, last_us=4 * unit, faults_max=8)
         plan = random_plan(made.topology(), parse_kinds(faults), size, Random(f"plan/{made.seed}"))
+    if plan.faults and not made.interval_us:
+        # A closed loop would be done before the first fault: spread the load over the time of the faults.
+        made = msgspec.structs.replace(made, interval_us=max(1, plan.end_us() * made.clients // made.messages))
     made = msgspec.structs.replace(made, plan=plan)
     made.check()
     return made
