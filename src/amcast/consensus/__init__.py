@@ -1,6 +1,6 @@
 """Ordering inside a group: one replicated log a group."""
 
-from .base import Decided, Decision, Elected, Log, StateReceived, StateWanted
+from .base import Decided, Decision, Elected, Log, LogWire, SnapshotDue, StateReceived, StateWanted
 from .multipaxos import Learner, MultiPaxos, PaxosConfig, PaxosMessage, PaxosRecord
 from .solo import Solo, SoloRecord
 
@@ -10,10 +10,12 @@ __all__ = [
     "Elected",
     "Learner",
     "Log",
+    "LogWire",
     "MultiPaxos",
     "PaxosConfig",
     "PaxosMessage",
     "PaxosRecord",
+    "SnapshotDue",
     "Solo",
     "SoloRecord",
     "StateReceived",

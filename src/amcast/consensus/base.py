@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire
 
 
+class LogWire(Wire, frozen=True):
+    """Base of what logs say to each other. A process may follow several groups' logs: each message names its own."""
+
+    group: GroupId
+
+
 class Decided(NamedTuple):
     """The next instance of the log. Instances come in order, each once; an empty value decides nothing."""
 
@@ -36,7 +42,11 @@ class StateReceived(NamedTuple):
     state: bytes
 
 
-Decision = Decided | Elected | StateWanted | StateReceived
+class SnapshotDue(NamedTuple):
+    """Enough was decided since the last snapshot: call `compact` when all decisions of this round are applied."""
+
+
+Decision = Decided | Elected | StateWanted | StateReceived | SnapshotDue
 
 
 class Log(ABC):
@@ -52,11 +62,6 @@ class Log(ABC):
     @abstractmethod
     def leader(self) -> ProcessId | None:
         """Who leads, as far as this process knows."""
-
-    @property
-    @abstractmethod
-    def snapshot_due(self) -> bool:
-        """The layer above should call `compact` after it has applied all decisions."""
 
     @abstractmethod
     def recover(self, records: Sequence[Record]) -> None: ...

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire, encode
-from .base import Decided, Decision, Log, StateReceived
+from .base import Decided, Decision, Log, SnapshotDue, StateReceived
 
 
 class SoloStart(Record, frozen=True, tag="solo-start"):
@@ -50,10 +50,6 @@ class Solo(Log):
     def leader(self) -> ProcessId | None:
         return None if self._lost_disk else self._process
 
-    @property
-    def snapshot_due(self) -> bool:
-        return self._next - self._snapshot_next >= self._snapshot_every
-
     def recover(self, records: Sequence[Record]) -> None:
         self._lost_disk = not records
         self._recovered = []
@@ -87,7 +83,10 @@ class Solo(Log):
         value, self._batch = encode(self._batch), []
         instance, self._next = self._next, self._next + 1
         out.persist(SoloEntry(instance, value))
-        return [Decided(instance, value)]
+        decisions: list[Decision] = [Decided(instance, value)]
+        if self._next - self._snapshot_next >= self._snapshot_every:
+            decisions.append(SnapshotDue())
+        return decisions
 
     def compact(self, state: bytes, out: Outbox) -> None:
         self._snapshot_next = self._next

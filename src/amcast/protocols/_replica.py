@@ -20,9 +20,10 @@ from ..consensus import (
     Decision,
     Elected,
     Log,
+    LogWire,
     MultiPaxos,
     PaxosConfig,
-    PaxosMessage,
+    SnapshotDue,
     Solo,
     StateReceived,
     StateWanted,
@@ -139,7 +140,7 @@ class Replica(Process):
             out.send(self._leader(group), Start((message,)))
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
-        if isinstance(message, PaxosMessage):
+        if isinstance(message, LogWire):
             if message.group == self._log.group:
                 self._act_on(self._log.on_message(sender, message, out), out)
         else:
@@ -173,12 +174,13 @@ class Replica(Process):
     # -- decisions
 
     def _act_on(self, decisions: list[Decision], out: Outbox) -> None:
-        if decisions:
-            for decision in decisions:
-                self._act_on_one(decision, out)
-            self._flush(out)
-            self._send_replies(out)
-        if self._log.snapshot_due:
+        if not decisions:
+            return
+        for decision in decisions:
+            self._act_on_one(decision, out)
+        self._flush(out)
+        self._send_replies(out)
+        if isinstance(decisions[-1], SnapshotDue):
             self._log.compact(self._dump(), out)
 
     def _act_on_one(self, decision: Decision, out: Outbox) -> None:
@@ -192,6 +194,8 @@ class Replica(Process):
                 self._load(decision.state, out)
             case StateWanted():
                 self._log.send_state(decision.peer, self._dump(), out)
+            case SnapshotDue():
+                pass  # when all of this round is applied
 
     def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
         self._deliveries.add(message, ts, (self._group,), out)

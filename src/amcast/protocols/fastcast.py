@@ -123,6 +123,8 @@ class Tracked(msgspec.Struct, array_like=True):
         """Task 6 and 7: every destination's timestamp is in the log, as a hard one or as a guess that was right."""
         assert self.message is not None
         hard = self.hard
+        if len(hard) + len(self.synced) < len(self.message.dst):
+            return None
         final = 0
         for group in self.message.dst:
             ts = self.synced.get(group)
@@ -252,7 +254,6 @@ class FastCast(Replica):
             if self._log.is_leader:
                 self._propose_hard(group, id_, ts, tracked, out)
             self._settle(id_, tracked)
-        self._deliver_ready(out)
 
     def _on_settled(self, sender: ProcessId, message: Settled, out: Outbox) -> None:
         """Some process of this group delivered it, and without SYNC-HARD in the log it did so by the guess.
@@ -288,7 +289,6 @@ class FastCast(Replica):
                 self._apply_sync_soft(entry)
             case SyncHard():
                 self._apply_sync_hard(entry)
-        self._deliver_ready(out)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
@@ -365,6 +365,7 @@ class FastCast(Replica):
             self._soft_out = {}
 
     def _flush(self, out: Outbox) -> None:
+        self._deliver_ready(out)
         if self._hard_out:
             for group, stamps in self._hard_out.items():
                 out.send_all(self._topology.members(group), SendHard(self._group, tuple(stamps)))

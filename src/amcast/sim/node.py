@@ -98,6 +98,7 @@ class Node(Outbox):
         self._rng = rng
         self._cpu = cpu
         self._has_cpu_cost = bool(cpu.receive_ns or cpu.send_ns or cpu.byte_ns)
+        self._is_slow = self._has_cpu_cost  # whether inputs may have to queue
         self._sync_us = sync_us
         self.peers: dict[ProcessId, Node] = {}
         self.process = build(0)
@@ -110,6 +111,7 @@ class Node(Outbox):
         self._inbox: deque[tuple[Callable[..., None], Any, Any]] = deque()
         self._draining = False
         self._paused_until = 0
+        self._is_skewed = False
         self._clock_offset_us = 0
         self._clock_drift = 0.0
         # Effects that wait for the disk, and whether any effect must take that road
@@ -162,9 +164,11 @@ class Node(Outbox):
         self._handle(self.process.on_start)
 
     def pause(self, for_us: int) -> None:
+        self._is_slow = True
         self._paused_until = max(self._paused_until, self._loop.now + for_us)
 
     def skew_clock(self, offset_us: int, drift: float) -> None:
+        self._is_skewed = True
         self._clock_offset_us = offset_us
         self._clock_drift = drift
 
@@ -197,6 +201,9 @@ class Node(Outbox):
 
     def _take(self, handler: Callable[..., None], a: Any, b: Any) -> None:
         """Now if the CPU is free, otherwise when its turn comes."""
+        if not self._is_slow:
+            handler(a, b)
+            return
         ready = self._ready_at()
         if ready <= self._loop.now and not self._inbox:
             self._begin()
@@ -229,14 +236,11 @@ class Node(Outbox):
             self._loop.at(max(ready, self._loop.now), self._drain, self._starts)
 
     def _handle(self, handler: Callable[..., None], *args: Any) -> None:
-        self.now_us = self._clock()
+        now = self._loop.now
+        self.now_us = now + self._clock_offset_us + int(now * self._clock_drift) if self._is_skewed else now
         self.is_handling = True
         handler(*args, self)
         self.is_handling = False
-
-    def _clock(self) -> int:
-        now = self._loop.now
-        return now + self._clock_offset_us + int(now * self._clock_drift)
 
     # -- effects
 
@@ -255,6 +259,17 @@ class Node(Outbox):
             self._transmit(to, data, _kind(message), message.about())
 
     def _transmit(self, to: tuple[ProcessId, ...], data: bytes, kind: str, about: tuple[MessageId, ...]) -> None:
+        if self._fuse >= 0 or self._has_cpu_cost or self._network.is_faulty():
+            self._transmit_with_care(to, data, kind, about)
+            return
+        loop, network, peers, id_ = self._loop, self._network, self.peers, self.id
+        packet = (id_, data, kind, about, loop.now)
+        for receiver in to:
+            loop.at(network.arrival(id_, receiver, loop.now), peers[receiver].arrive, packet)
+
+    def _transmit_with_care(
+        self, to: tuple[ProcessId, ...], data: bytes, kind: str, about: tuple[MessageId, ...]
+    ) -> None:
         loop = self._loop
         for receiver in to:
             if self._fuse == 0:
@@ -266,13 +281,11 @@ class Node(Outbox):
             if self._has_cpu_cost:
                 self._free_at_ns += self._cpu.send_ns + self._cpu.byte_ns * len(data)
                 sent = max(sent, self._free_at_ns // 1000)
-            peer = self.peers.get(receiver)
-            arrivals = () if peer is None else self._network.arrivals(self.id, receiver, sent)
+            arrivals = self._network.arrivals(self.id, receiver, sent)
             if not arrivals:
                 self._observer.saw_wire(self.id, receiver, kind, about, len(data), sent, None)
             for arrival in arrivals:
-                assert peer is not None
-                loop.at(arrival, peer.arrive, (self.id, data, kind, about, sent))
+                loop.at(arrival, self.peers[receiver].arrive, (self.id, data, kind, about, sent))
 
     def multicast(self, message: AppMessage) -> None:
         self._observer.saw_multicast(self.id, message)

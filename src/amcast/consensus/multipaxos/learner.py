@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, VoteCounter, Wire
-from ..base import Decided, Decision, Log, StateReceived
+from ..base import Decided, Decision, Log, SnapshotDue, StateReceived
 from .config import PaxosConfig
 from .messages import (
     Accept,
@@ -76,10 +76,6 @@ class Learner(Log):
     def leader(self) -> ProcessId | None:
         return owner_of(self._leader_ballot)
 
-    @property
-    def snapshot_due(self) -> bool:
-        return self._next - self._snapshot_next >= self._config.snapshot_every
-
     def recover(self, records: Sequence[Record]) -> None:
         """A remote learner starts from its last snapshot and learns the rest of the log again."""
         self._is_first_start = False
@@ -116,6 +112,7 @@ class Learner(Log):
         if key != self._tick_key:
             return []
         self._ticks += 1
+        self._refresh_members()
         out.set_timer(self._tick_key, self._config.tick_us)
         return self._on_tick(out)
 
@@ -166,7 +163,6 @@ class Learner(Log):
         if ballot > slot.vote_ballot:
             slot.vote_ballot = ballot
             slot.voters = 0
-        self._refresh_members()
         slot.voters |= self._counter.bit(voter)
         # The votes say which ballot won; the value is known only from that ballot's own 2a.
         slot.decided = slot.ballot == ballot and self._counter.is_quorum(slot.voters)
@@ -194,7 +190,12 @@ class Learner(Log):
             elif slot.value:
                 decisions.append(Decided(self._next, slot.value))
             self._next += 1
+        if self._is_snapshot_due():
+            decisions.append(SnapshotDue())
         return decisions
+
+    def _is_snapshot_due(self) -> bool:
+        return self._next - self._snapshot_next >= self._config.snapshot_every
 
     # -- catching up
 
@@ -238,11 +239,14 @@ class Learner(Log):
     def _on_state(self, sender: ProcessId, message: State, out: Outbox) -> list[Decision]:
         if not self._is_member(sender) or message.next <= self._next:
             return []
-        self._next = message.next
+        self._skip_to(message.next)
         self._incarnations = dict(message.incarnations)
         self._truncate(message.next)
         self._ask(sender, out)
         return [StateReceived(message.state), *self._advance(out)]
+
+    def _skip_to(self, next_: int) -> None:
+        self._next = next_
 
     def _truncate(self, floor: int) -> None:
         for instance in range(self._floor, min(floor, self._next)):

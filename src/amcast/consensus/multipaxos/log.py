@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Wire, encode
-from ..base import Decision, Elected, StateReceived, StateWanted
+from ..base import Decision, Elected, SnapshotDue, StateReceived, StateWanted
 from .acceptor import Acceptor
 from .config import PaxosConfig
 from .learner import Learner
@@ -77,6 +77,8 @@ class MultiPaxos(Learner):
         self._heard_from: dict[ProcessId, int] = {}
         self._applied_by: dict[ProcessId, int] = {}
         self._readding: dict[ProcessId, int] = {}
+        self._outranked: Ballot = -1  # the highest ballot that a member holds against this leader
+        self._rise_tick = 0  # when to rise above it
         self._propose_key = f"log.{group}.propose"
 
     # -- what the layer above sees
@@ -84,10 +86,6 @@ class MultiPaxos(Learner):
     @property
     def is_leader(self) -> bool:
         return self._role == LEADER
-
-    @property
-    def snapshot_due(self) -> bool:
-        return super().snapshot_due if self._acceptor.is_member else self._may_return()
 
     def recover(self, records: Sequence[Record]) -> None:
         snapshot, votes = self._acceptor.recover(records)
@@ -135,6 +133,10 @@ class MultiPaxos(Learner):
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]:
         match message:
+            case Accepted():
+                return self._on_accepted(sender, message, out)
+            case Accept():
+                return self._on_accept(sender, message, out)
             case HeartbeatAck():
                 self._on_heartbeat_ack(sender, message)
                 return []
@@ -173,7 +175,6 @@ class MultiPaxos(Learner):
         return []
 
     def _others(self) -> list[ProcessId]:
-        self._refresh_members()
         return [p for p in self._members if p != self._process]
 
     def _learners(self) -> list[ProcessId]:
@@ -318,8 +319,12 @@ class MultiPaxos(Learner):
         if self._role == FOLLOWER or message.promised <= self._ballot or not self._is_member(sender):
             return []
         if self._role == LEADER:
-            # A member promised more while it was cut off: only a higher ballot brings it back.
-            return self._campaign(out, above=message.promised)
+            # Either another leader is coming up, who will be heard soon; or a member promised more while it was cut
+            # off, and only a higher ballot brings it back. A random wait tells, and keeps two from duelling for ever.
+            if self._outranked <= self._ballot:
+                self._rise_tick = self._ticks + 1 + self._rng.randrange(self._config.election_ticks)
+            self._outranked = max(self._outranked, message.promised)
+            return []
         self._role = FOLLOWER  # a duel: the random patience decides who tries next
         self._be_patient()
         return []
@@ -341,11 +346,12 @@ class MultiPaxos(Learner):
         # Followers wait for one to two election times: a leader gives up no earlier than they would replace it.
         silence = 2 * self._config.election_ticks
         heard = sum(self._ticks - tick <= silence for tick in self._heard_from.values())
-        self._refresh_members()
         if 2 * (heard + 1) <= len(self._members):
             self._role = FOLLOWER
             self._be_patient()
             return []
+        if self._outranked > self._ballot and self._ticks >= self._rise_tick:
+            return self._campaign(out, above=self._outranked)
         self._send_heartbeat(out)
         self._retransmit(out)
         if self._batch:
@@ -395,14 +401,23 @@ class MultiPaxos(Learner):
         return self._advance(out)
 
     def _advance(self, out: Outbox) -> list[Decision]:
+        before = self._next
         decisions = super()._advance(out)
-        if self._role == LEADER:
+        if self._role == LEADER and self._next > before:
             self._next_free = max(self._next_free, self._next)
-            for instance in [i for i in self._in_flight if i < self._next]:
-                del self._in_flight[instance]
+            for instance in range(before, self._next):
+                self._in_flight.pop(instance, None)
             if self._urgent:
                 self._set_propose_timer(out)  # the window may have opened
         return decisions
+
+    def _skip_to(self, next_: int) -> None:
+        super()._skip_to(next_)
+        self._next_free = max(self._next_free, next_)
+        self._in_flight = {instance: tick for instance, tick in self._in_flight.items() if instance >= next_}
+
+    def _is_snapshot_due(self) -> bool:
+        return super()._is_snapshot_due() if self._acceptor.is_member else self._may_return()
 
     # -- members that lag, or come back without a disk
 
@@ -435,7 +450,8 @@ class MultiPaxos(Learner):
             self._welcome = message
         if self._next < message.decided:
             self._ask(sender, out)
-        return []
+            return []
+        return [SnapshotDue()]
 
     def _may_return(self) -> bool:
         """Its state is made durable in the same step: see `compact`."""

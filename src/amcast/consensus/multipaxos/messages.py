@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...core import GroupId, ProcessId, Record, Wire
+from ...core import ProcessId, Record
 from ...core.ids import PROCESS_ID_LIMIT
+from ..base import LogWire
 
 Ballot = int  # round * PROCESS_ID_LIMIT + owner: ordered by round, unique to its owner
 
@@ -42,86 +43,74 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     value: bytes
 
 
-class Prepare(Wire, frozen=True, tag="1a"):
-    group: GroupId
+class Prepare(LogWire, frozen=True, tag="1a"):
     ballot: Ballot
     first: int  # the first instance that the candidate does not know
 
 
-class Promise(Wire, frozen=True, tag="1b"):
-    group: GroupId
+class Promise(LogWire, frozen=True, tag="1b"):
     ballot: Ballot
     incarnation: int
     floor: int  # what is below was decided and is not kept any more
     votes: tuple[Vote, ...]
 
 
-class Accept(Wire, frozen=True, tag="2a"):
-    group: GroupId
+class Accept(LogWire, frozen=True, tag="2a"):
     ballot: Ballot
     instance: int
     value: bytes
 
 
-class Accepted(Wire, frozen=True, tag="2b"):
-    group: GroupId
+class Accepted(LogWire, frozen=True, tag="2b"):
     ballot: Ballot
     instance: int
 
 
-class Nack(Wire, frozen=True, tag="nack"):
+class Nack(LogWire, frozen=True, tag="nack"):
     """The sender has promised a higher ballot."""
 
-    group: GroupId
     promised: Ballot
 
 
-class Heartbeat(Wire, frozen=True, tag="heartbeat"):
-    group: GroupId
+class Heartbeat(LogWire, frozen=True, tag="heartbeat"):
     ballot: Ballot
     decided: int  # all instances below are decided
     floor: int  # all learners have what is below: it may be forgotten
 
 
-class HeartbeatAck(Wire, frozen=True, tag="heartbeat-ack"):
-    group: GroupId
+class HeartbeatAck(LogWire, frozen=True, tag="heartbeat-ack"):
     ballot: Ballot
     applied: int  # durably: a restart of the sender needs nothing below
 
 
-class CatchUp(Wire, frozen=True, tag="catch-up"):
-    group: GroupId
+class CatchUp(LogWire, frozen=True, tag="catch-up"):
     first: int  # the first instance that the asker lacks
 
 
-class Learn(Wire, frozen=True, tag="learn"):
+class Learn(LogWire, frozen=True, tag="learn"):
     """Decided values, from instance `first` on."""
 
-    group: GroupId
     first: int
     values: tuple[bytes, ...]
 
 
-class State(Wire, frozen=True, tag="state"):
+class State(LogWire, frozen=True, tag="state"):
     """The state after all instances below `next`, for a replica that needs what the log has forgotten."""
 
-    group: GroupId
     next: int
     incarnations: dict[ProcessId, int]
     state: bytes
 
 
-class Rejoin(Wire, frozen=True, tag="rejoin"):
+class Rejoin(LogWire, frozen=True, tag="rejoin"):
     """A member that lost its disk asks to be taken back under a new incarnation."""
 
-    group: GroupId
     incarnation: int
 
 
-class Welcome(Wire, frozen=True, tag="welcome"):
+class Welcome(LogWire, frozen=True, tag="welcome"):
     """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
 
-    group: GroupId
     incarnation: int
     ballot: Ballot
     decided: int

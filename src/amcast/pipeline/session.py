@@ -1,0 +1,252 @@
+"""One way into Spark: local by default, any master or Spark Connect endpoint if named.
+
+A session that starts is quiet, listens on the loopback only (if it is local), and leaves no file behind in the
+working directory. One that can't start says so in one line and in bounded time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ..core import UsageError
+from ._java import find_java, launcher_home
+
+_T = TypeVar("_T")
+
+_PACKAGE = Path(__file__).resolve().parent
+_START_SECONDS = 20
+_CONNECT_SECONDS = 5
+_LOCAL_MASTERS = ("local", "local[", "local-cluster[")
+_DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # our footers are read in tasks of ours
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+}
+
+
+def spark_session(
+    master: str | None = None,
+    remote: str | None = None,
+    app: str = "amcast",
+    options: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A new session, or the one that is already active. `options` are Spark settings that win over ours."""
+    if master and remote:
+        raise UsageError("name a Spark master or a Spark Connect endpoint, not both")
+    if remote:
+        return _connect(remote, app, options or {})
+    if SparkContext._active_spark_context is not None:  # there is one for each process, however it was asked for
+        return SparkSession.builder.getOrCreate()
+    return _start(master or os.environ.get("MASTER") or "local[*]", app, options or {})
+
+
+@contextmanager
+def session(master: str | None = None, remote: str | None = None, app: str = "amcast") -> Iterator[SparkSession]:
+    """A session that is gone afterwards, with its Java process, also on Ctrl-C."""
+    spark = spark_session(master, remote, app)
+    try:
+        yield spark
+    finally:
+        stop_session(spark)
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stops the session and ends its Java process; a new session can start afterwards."""
+    with suppress(Exception):
+        spark.stop()
+    gateway = getattr(SparkContext, "_gateway", None)
+    if gateway is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        with suppress(Exception):
+            process.stdin.close()  # it ends with its input
+            process.wait(timeout=_START_SECONDS)
+        with suppress(Exception):
+            process.kill()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def is_local(master: str) -> bool:
+    return master.startswith(_LOCAL_MASTERS)
+
+
+# --------------------------------------------------------------------------------------- a session of our own
+
+
+def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
+    _refuse_dead(master)
+    java, version = find_java()
+    scratch = Path(tempfile.mkdtemp(prefix="amcast-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    builder = SparkSession.builder.master(master).appName(app)  # type: ignore[attr-defined]
+    for name, value in {**_settings(master, scratch), **options}.items():
+        builder = builder.config(name, value)
+    with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
+        try:
+            spark: SparkSession = _within(_START_SECONDS * 3, builder.getOrCreate)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
+    if not is_local(master):
+        _await_workers(spark, master)
+        spark.sparkContext.addPyFile(str(_package_archive(scratch)))
+    return spark
+
+
+def _settings(master: str, scratch: Path) -> dict[str, str]:
+    java_options = f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()} -Dderby.system.home={scratch}"
+    settings = {
+        **_SETTINGS,
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.driver.extraJavaOptions": java_options,
+    }
+    if is_local(master):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+        }
+    return settings
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """What the launched process inherits; ours is as before afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _await_workers(spark: SparkSession, master: str) -> None:
+    """A master that takes no part, or has no workers, would let the first job wait for ever."""
+    status = spark.sparkContext._jsc.sc()
+    tick = threading.Event()
+    for _ in range(_START_SECONDS * 4):
+        if status.isStopped():
+            break
+        if status.getExecutorMemoryStatus().size() > 1:
+            return
+        tick.wait(0.25)
+    stop_session(spark)
+    raise UsageError(f"{master}: no worker answered within {_START_SECONDS} s: is the Spark cluster up?")
+
+
+def _package_archive(scratch: Path) -> Path:
+    """The project as a zip file: the workers of a cluster need not have it installed."""
+    archive = scratch / "amcast.zip"
+    root = _PACKAGE.parents[1]
+    with zipfile.ZipFile(archive, "w") as file:
+        for source in sorted((root / "amcast").rglob("*.py")):
+            file.write(source, source.relative_to(root))
+    return archive
+
+
+# --------------------------------------------------------------------------------------------- Spark Connect
+
+
+def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
+    if not remote.startswith("sc://"):
+        raise UsageError(f"{remote} is not a Spark Connect endpoint: write sc://host:port")
+    _refuse_dead(remote)
+    builder: Any = SparkSession.builder.remote(remote).appName(app)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+
+    def start() -> SparkSession:
+        spark: SparkSession = builder.getOrCreate()
+        assert spark.version, "a session has a version; asking for it needs the server"
+        return spark
+
+    try:
+        spark = _within(_START_SECONDS, start)
+    except UsageError as error:
+        raise UsageError(f"{remote}: {error}") from None
+    except Exception as error:
+        raise UsageError(f"{remote}: no Spark Connect session: {_first_line(error)}") from error
+    with tempfile.TemporaryDirectory() as scratch:
+        spark.addArtifacts(str(_package_archive(Path(scratch))), pyfile=True)
+    return spark
+
+
+# -------------------------------------------------------------------------------------------------- failures
+
+
+def _refuse_dead(address: str) -> None:
+    """Spark itself would retry a closed port for a minute or ten, and print a page."""
+    if "://" not in address:
+        if not is_local(address) and address != "yarn":
+            raise UsageError(f"{address} is no Spark master: local[*], spark://host:port, k8s://..., or yarn")
+        return
+    parts = urlsplit(address.split(",")[0].split(";")[0])
+    if parts.scheme not in _DEFAULT_PORTS:
+        return
+    try:
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        socket.create_connection((parts.hostname or "", port), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or "no answer"
+        raise UsageError(f"{address}: nobody answers there ({reason}): is Spark running?") from error
+
+
+def _within(seconds: int, start: Callable[[], _T]) -> _T:
+    """Its result; what takes longer is left to a thread that does not keep the process alive."""
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(start())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise UsageError(f"Spark did not answer within {seconds} s")
+    return results[0]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__
