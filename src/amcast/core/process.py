@@ -23,7 +23,10 @@ class Outbox(ABC):
     therefore count its own vote at once: nothing that follows from it is seen by anyone before the disk has it.
     """
 
-    now_us: int  # this process's own clock, which may be skewed
+    @property
+    @abstractmethod
+    def now_us(self) -> int:
+        """This process's own clock, which may be skewed."""
 
     @abstractmethod
     def send(self, to: ProcessId, message: Wire) -> None: ...

@@ -307,7 +307,8 @@ class FastCast(Replica):
         self._settle(message.id, tracked)
 
     def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        self._proposed.pop((SyncSoft, entry.group, entry.id), None)
+        if self._proposed:
+            self._proposed.pop((SyncSoft, entry.group, entry.id), None)
         self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
         if not self._is_delivered(entry.id):
             tracked = self._track(entry.id)
@@ -315,7 +316,8 @@ class FastCast(Replica):
             self._settle(entry.id, tracked)
 
     def _apply_sync_hard(self, entry: SyncHard) -> None:
-        self._proposed.pop((SyncHard, entry.group, entry.id), None)
+        if self._proposed:
+            self._proposed.pop((SyncHard, entry.group, entry.id), None)
         self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
         if self._is_delivered(entry.id):
             ahead = self._ahead.get(entry.id)

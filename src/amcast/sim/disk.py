@@ -38,6 +38,12 @@ class Disk:
             del self._records[: index - self._forgotten]
             self._forgotten = index
 
+    def sync_all(self) -> None:
+        if self._snapshots:
+            self.sync(self.written)
+        else:
+            self._durable = self._forgotten + len(self._records)
+
     def crash(self, rng: Random) -> None:
         kept = self._durable + rng.randrange(self.written - self._durable + 1)
         del self._records[kept - self._forgotten :]

@@ -89,7 +89,6 @@ class Node(Outbox):
         sync_us: int,
     ) -> None:
         self.id = id_
-        self.now_us = 0
         self._loop = loop
         self._network = network
         self._codec = codec
@@ -111,7 +110,6 @@ class Node(Outbox):
         self._inbox: deque[tuple[Callable[..., None], Any, Any]] = deque()
         self._draining = False
         self._paused_until = 0
-        self._is_skewed = False
         self._clock_offset_us = 0
         self._clock_drift = 0.0
         # Effects that wait for the disk, and whether any effect must take that road
@@ -120,7 +118,6 @@ class Node(Outbox):
         self._fuse = -1  # crash after so many more sends
         self._fuse_kind: str | None = None
         self._fuse_crash: Callable[[], None] = _nothing
-        self.is_handling = False
         self._is_gated = False
 
     # -- life
@@ -128,7 +125,7 @@ class Node(Outbox):
     def start(self) -> None:
         self.is_up = True
         self._starts = 1
-        self._handle(self.process.on_start)
+        self.process.on_start(self)
 
     def crash(self) -> None:
         if not self.is_up:
@@ -161,14 +158,13 @@ class Node(Outbox):
         self.is_up = True
         self._is_gated = False
         self._free_at_ns = 0
-        self._handle(self.process.on_start)
+        self.process.on_start(self)
 
     def pause(self, for_us: int) -> None:
         self._is_slow = True
         self._paused_until = max(self._paused_until, self._loop.now + for_us)
 
     def skew_clock(self, offset_us: int, drift: float) -> None:
-        self._is_skewed = True
         self._clock_offset_us = offset_us
         self._clock_drift = drift
 
@@ -176,34 +172,36 @@ class Node(Outbox):
 
     def multicast_now(self, message: AppMessage) -> None:
         if self.is_up:
-            self._handle(self.process.on_multicast, message)
+            self.process.on_multicast(message, self)
 
     def arrive(self, packet: Packet) -> None:
         sender, data, kind, about, sent = packet
-        up = self.is_up
-        self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, self._loop.now if up else None)
-        if up:
-            self._take(self._receive, sender, data)
+        if not self.is_up:
+            self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, None)
+            return
+        self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, self._loop.now)
+        if self._is_slow:
+            self._queue(self._receive, sender, data)
+        else:
+            self.process.on_message(sender, self._codec.decode_message(data), self)
 
     def _receive(self, sender: ProcessId, data: bytes) -> None:
-        if self._has_cpu_cost:
-            self._free_at_ns += self._cpu.receive_ns + self._cpu.byte_ns * len(data)
-        self._handle(self.process.on_message, sender, self._codec.decode_message(data))
+        self._free_at_ns += self._cpu.receive_ns + self._cpu.byte_ns * len(data)
+        self.process.on_message(sender, self._codec.decode_message(data), self)
 
     def _fire(self, key: TimerKey, number: int) -> None:
-        if self._timers.get(key) == number:
-            self._take(self._run_timer, key, number)
+        if self._is_slow and self._timers.get(key) == number:
+            self._queue(self._run_timer, key, number)
+        else:
+            self._run_timer(key, number)
 
     def _run_timer(self, key: TimerKey, number: int) -> None:
-        if self._timers.get(key) == number:  # it may have been replaced while it stood in the queue
+        if self._timers.get(key) == number:  # otherwise it was cancelled or set again
             del self._timers[key]
-            self._handle(self.process.on_timer, key)
+            self.process.on_timer(key, self)
 
-    def _take(self, handler: Callable[..., None], a: Any, b: Any) -> None:
+    def _queue(self, handler: Callable[..., None], a: Any, b: Any) -> None:
         """Now if the CPU is free, otherwise when its turn comes."""
-        if not self._is_slow:
-            handler(a, b)
-            return
         ready = self._ready_at()
         if ready <= self._loop.now and not self._inbox:
             self._begin()
@@ -212,18 +210,17 @@ class Node(Outbox):
         self._inbox.append((handler, a, b))
         if not self._draining:
             self._draining = True
-            self._loop.at(max(ready, self._loop.now), self._drain, self._starts)
+            self._loop.at(max(ready, self._loop.now), self._drain)
 
     def _ready_at(self) -> int:
         return max(-(-self._free_at_ns // 1000), self._paused_until)
 
     def _begin(self) -> None:
-        if self._has_cpu_cost:
-            self._free_at_ns = max(self._free_at_ns, self._loop.now * 1000)
+        self._free_at_ns = max(self._free_at_ns, self._loop.now * 1000)
 
-    def _drain(self, starts: int) -> None:
+    def _drain(self) -> None:
         self._draining = False
-        if starts != self._starts or not self._inbox or not self.is_up:
+        if not self._inbox:  # a crash emptied it
             return
         ready = self._ready_at()
         if ready <= self._loop.now:
@@ -233,14 +230,12 @@ class Node(Outbox):
             ready = self._ready_at()
         if self._inbox:
             self._draining = True
-            self._loop.at(max(ready, self._loop.now), self._drain, self._starts)
+            self._loop.at(max(ready, self._loop.now), self._drain)
 
-    def _handle(self, handler: Callable[..., None], *args: Any) -> None:
+    @property
+    def now_us(self) -> int:
         now = self._loop.now
-        self.now_us = now + self._clock_offset_us + int(now * self._clock_drift) if self._is_skewed else now
-        self.is_handling = True
-        handler(*args, self)
-        self.is_handling = False
+        return now + self._clock_offset_us + int(now * self._clock_drift)
 
     # -- effects
 
@@ -323,7 +318,7 @@ class Node(Outbox):
             return
         self._disk.write(encode(record), is_snapshot)
         if not self._sync_us:
-            self._disk.sync(self._disk.written)
+            self._disk.sync_all()
         elif self._syncing:
             self._held.append((self._barrier, (self._disk.written,)))
         else:

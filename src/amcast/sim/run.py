@@ -322,7 +322,8 @@ class Simulation:
 
     def _diagnose(self, error: AssertionError) -> BrokenInvariant:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        process = next((n.id for n in self._nodes.values() if n.is_handling), -1)
+        owners = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
+        process = next((owner.id for owner in owners if isinstance(owner, Node)), -1)
         what = f"{str(error) or frame.line} (in {frame.name})"
         return BrokenInvariant(process, self.loop.now, what)
 

@@ -63,6 +63,7 @@ class Learner(Log):
         self._last_next = 0
         self._tick_key = f"log.{group}.tick"
         self._members: tuple[ProcessId, ...] = ()
+        self._others: tuple[ProcessId, ...] = ()
         self._counter = VoteCounter(())
         self._refresh_members()
 
@@ -135,6 +136,7 @@ class Learner(Log):
         if members is not self._members:
             self._members = members
             self._counter = VoteCounter(members)
+            self._others = tuple(p for p in members if p != self._process)
 
     def _is_member(self, process: ProcessId) -> bool:
         return self._topology.group_of(process) == self.group

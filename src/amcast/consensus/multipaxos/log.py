@@ -163,23 +163,20 @@ class MultiPaxos(Learner):
 
     def _on_tick(self, out: Outbox) -> list[Decision]:
         if not self._acceptor.is_member:
-            out.send_all(self._others(), Rejoin(self.group, self._acceptor.incarnation))
+            out.send_all(self._others, Rejoin(self.group, self._acceptor.incarnation))
             return []
         if self._role == LEADER:
             return self._tick_leader(out)
         if self._ticks - self._heard_tick > self._patience:
             return self._campaign(out)
         if self._role == CANDIDATE:
-            missing = [p for p in self._others() if p not in self._promises]
+            missing = [p for p in self._others if p not in self._promises]
             out.send_all(missing, Prepare(self.group, self._ballot, self._next))
         return []
 
-    def _others(self) -> list[ProcessId]:
-        return [p for p in self._members if p != self._process]
-
-    def _learners(self) -> list[ProcessId]:
+    def _learners(self) -> tuple[ProcessId, ...]:
         """Everyone else who is sent 2a and 2b."""
-        return [*self._others(), *self._remote_learners]
+        return self._others + self._remote_learners
 
     def _be_patient(self) -> None:
         """Randomised, so that members do not campaign against each other for ever."""
@@ -251,7 +248,7 @@ class MultiPaxos(Learner):
         votes = tuple(self._votes_from(self._next))
         own = Promise(self.group, self._ballot, self._acceptor.incarnation, self._floor, votes)
         self._promises = {self._process: own}
-        out.send_all(self._others(), Prepare(self.group, self._ballot, self._next))
+        out.send_all(self._others, Prepare(self.group, self._ballot, self._next))
         return self._try_to_lead(out)
 
     def _on_promise(self, sender: ProcessId, message: Promise, out: Outbox) -> list[Decision]:
@@ -302,7 +299,7 @@ class MultiPaxos(Learner):
         self._in_flight = {}
         self._readding = {}
         self._next_free = self._next
-        self._heard_from = dict.fromkeys(self._others(), self._ticks)
+        self._heard_from = dict.fromkeys(self._others, self._ticks)
         self._applied_by = {}
         self._promises = {}
         self._send_heartbeat(out)

@@ -1,0 +1,87 @@
+"""Columns of Parquet files as numpy arrays, read inside a task, with suspicion.
+
+Tasks read the files themselves instead of being fed rows by Spark: the checks need whole logs in order, which the
+files are, and handing a hundred million rows from one process to the other costs more than checking them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+NULL = -(1 << 63)
+
+Columns = dict[str, Any]
+Int64s = npt.NDArray[np.int64]
+
+
+class Unreadable(Exception):
+    """A file or what is in it is of no use. Its run gets no verdict; other runs do."""
+
+
+def open_parquet(uri: str) -> pq.ParquetFile:
+    try:
+        filesystem, path = filesystem_of(uri)
+        return pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True)
+    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
+        raise Unreadable(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
+
+
+def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in uri and not uri.startswith("file:"):
+        return fs.LocalFileSystem(), uri
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def read_columns(uri: str, names: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
+    with open_parquet(uri) as file:
+        return read_from(file, uri, names, row_groups)
+
+
+def read_from(file: pq.ParquetFile, uri: str, names: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
+    try:
+        if row_groups is None:
+            table = file.read(columns=list(names), use_threads=False)
+        else:
+            table = file.read_row_groups(list(row_groups), columns=list(names), use_threads=False)
+        return table.select(list(names))
+    except Exception as error:
+        raise Unreadable(f"{uri}: can't be read to its end ({first_line(error)})") from error
+
+
+def batches(uri: str, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """The file in order, some row groups at a time, about `rows` rows each."""
+    with open_parquet(uri) as file:
+        wanted: list[int] = []
+        size = 0
+        for number in range(file.num_row_groups):
+            wanted.append(number)
+            size += file.metadata.row_group(number).num_rows
+            if size >= rows:
+                yield read_from(file, uri, names, wanted)
+                wanted, size = [], 0
+        if wanted:
+            yield read_from(file, uri, names, wanted)
+
+
+def numbers(table: pa.Table, name: str, where: str, nullable: bool = False) -> npt.NDArray[Any]:
+    column = table.column(name)
+    if column.null_count:
+        if not nullable:
+            raise Unreadable(f"{where}: column {name} has {column.null_count} nulls and must have none")
+        column = column.fill_null(NULL)
+    if column.num_chunks == 1:
+        return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
+    return np.asarray(column.to_numpy())
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

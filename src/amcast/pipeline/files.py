@@ -1,0 +1,42 @@
+"""What the pipeline knows of a run before it reads its rows: where its files are and what their footers say.
+
+It travels to tasks as one JSON string a run.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..trace.schema import RunInfo
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    path: str
+    rows: int
+    process: int | None = None  # of a deliveries file that holds rows of one log only
+    kind: int | None = None
+    first_pos: int = 0
+
+
+class RunFiles(msgspec.Struct, frozen=True):
+    path: str
+    info: RunInfo
+    tables: dict[str, list[FileInfo]]
+
+    @property
+    def run_id(self) -> str:
+        return self.info.run_id
+
+    def table(self, name: str) -> list[FileInfo]:
+        """Its files, without those that are empty."""
+        return [file for file in self.tables.get(name, []) if file.rows]
+
+    def rows(self, name: str) -> int:
+        return sum(file.rows for file in self.tables.get(name, []))
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def decode_files(text: str) -> RunFiles:
+    return msgspec.json.decode(text, type=RunFiles)
