@@ -42,7 +42,7 @@ class Sizes:
     loop_hops: int = 400  # of each pair of nodes
     loop_rounds: int = 5
     run_messages: int = 50_000
-    run_rounds: int = 2
+    run_rounds: int = 3
     linear_small: int = 5_000
     linear_large: int = 200_000
     linear_pauses: int = 6

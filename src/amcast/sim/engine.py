@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
+
+_LAST = 1 << 62  # a sequence number behind all others of the same time
 
 
 class EventLoop:
     def __init__(self) -> None:
         self.now = 0
-        self.events = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._seq = 0
         self._stopped = False
+        self._timed_out = False
+
+    @property
+    def events(self) -> int:
+        """How many were handled."""
+        return self._seq - len(self._heap)
 
     def at(self, time: int, action: Callable[..., None], *args: Any) -> None:
-        self._seq += 1
-        heappush(self._heap, (time, self._seq, action, args))
+        self._seq = seq = self._seq + 1
+        heappush(self._heap, (time, seq, action, args))
 
     def pending(self) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
         """What is scheduled and was not handled yet, in the order in which it would have been."""
@@ -27,16 +34,24 @@ class EventLoop:
         """Ends `run` after the event that is being handled."""
         self._stopped = True
 
-    def run(self, until: int) -> bool:
-        """Handles events up to this time. True if it was stopped, false if time or events ran out."""
+    def run(self, until: int | None = None) -> bool:
+        """Handles events, up to this time if one is given. True if it was stopped, false if time or events ran out."""
         heap = self._heap
-        self._stopped = False
-        while heap and not self._stopped:
+        self._stopped = self._timed_out = False
+        # The end is an event as well: comparing times at every step would cost more than all else here.
+        end = (0 if until is None else until, _LAST, self._time_out, ())
+        if until is not None:
+            heappush(heap, end)
+        while not self._stopped:
+            if not heap:
+                return False
             time, _, action, args = heappop(heap)
-            if time > until:
-                heappush(heap, (time, _, action, args))
-                break
             self.now = time
-            self.events += 1
             action(*args)
-        return self._stopped
+        if until is not None and not self._timed_out:
+            heap.remove(end)
+            heapify(heap)
+        return not self._timed_out
+
+    def _time_out(self) -> None:
+        self._stopped = self._timed_out = True

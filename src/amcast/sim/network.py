@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from importlib import resources
+from itertools import cycle
 from random import Random
 
 import msgspec
@@ -116,8 +117,8 @@ class Network:
         self._fifo = fifo
         self._rng = rng
         # No delay is below a quarter of the mean, however wide the distribution.
-        self._factors = [max(0.25, rng.gauss(1.0, latency.sigma)) for _ in range(_FACTORS if latency.sigma else 1)]
-        self._next_factor = 0
+        factors = [max(0.25, rng.gauss(1.0, latency.sigma)) for _ in range(_FACTORS)] if latency.sigma else [1.0]
+        self._factors = cycle(factors)
         self._mean: dict[tuple[ProcessId, ProcessId], int] = {}
         self._last: dict[tuple[ProcessId, ProcessId], int] = {}
         # Faults in force
@@ -147,8 +148,7 @@ class Network:
         mean = self._mean.get(link)
         if mean is None:
             mean = self._mean[link] = self._mean_us(src, dst)
-        index = self._next_factor = (self._next_factor + 1) % len(self._factors)
-        arrival = sent + round(mean * self._factors[index]) if self._latency.sigma else sent + mean
+        arrival = sent + int(mean * next(self._factors) + 0.5)
         if self._fifo:
             last = self._last.get(link, 0)
             if arrival < last:

@@ -47,6 +47,10 @@ class Observer(Protocol):
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None: ...
     def saw_restored(self, process: ProcessId, position: int) -> None: ...
+    @property
+    def record_wire(self) -> Callable[..., None]:
+        """For the many messages that speak of one application message or none; others go to `saw_wire`."""
+
     def saw_wire(
         self,
         src: ProcessId,
@@ -93,6 +97,7 @@ class Node(Outbox):
         self._network = network
         self._codec = codec
         self._observer = observer
+        self._record_wire = observer.record_wire
         self._build = build  # how often it was started -> a new process object
         self._rng = rng
         self._cpu = cpu
@@ -102,6 +107,7 @@ class Node(Outbox):
         self.peers: dict[ProcessId, Node] = {}
         self.process = build(0)
         self.is_up = False
+        self.sent = 0  # messages, in all its lives
         self._starts = 0
         self._disk = Disk()
         self._timers: dict[TimerKey, int] = {}
@@ -179,7 +185,10 @@ class Node(Outbox):
         if not self.is_up:
             self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, None)
             return
-        self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, self._loop.now)
+        if len(about) < 2:
+            self._record_wire(sender, self.id, kind, about[0] if about else None, len(data), sent, self._loop.now)
+        else:
+            self._observer.saw_wire(sender, self.id, kind, about, len(data), sent, self._loop.now)
         if self._is_slow:
             self._queue(self._receive, sender, data)
         else:
@@ -258,6 +267,7 @@ class Node(Outbox):
             self._transmit_with_care(to, data, kind, about)
             return
         loop, network, peers, id_ = self._loop, self._network, self.peers, self.id
+        self.sent += len(to)
         packet = (id_, data, kind, about, loop.now)
         for receiver in to:
             loop.at(network.arrival(id_, receiver, loop.now), peers[receiver].arrive, packet)
@@ -270,6 +280,7 @@ class Node(Outbox):
             if self._fuse == 0:
                 self._fuse_crash()
                 return
+            self.sent += 1
             if self._fuse > 0 and self._fuse_kind in (None, kind):
                 self._fuse -= 1
             sent = loop.now

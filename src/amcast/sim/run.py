@@ -37,7 +37,6 @@ from .node import Node
 from .scenario import Scenario
 
 _SKIPPED = -1
-_FOREVER_US = 1 << 62
 _GRACE_US = 300_000  # after a run with faults is drained: what still turns up must do no harm
 
 
@@ -114,7 +113,7 @@ class Watch:
         self._owed_messages: set[MessageId] = set()
         self.owed = 0
         self.deliveries = 0
-        self.wire_messages = 0
+        self.record_wire = recorder.wire
         self.progress_us = 0
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
@@ -164,8 +163,7 @@ class Watch:
         sent: int,
         received: int | None,
     ) -> None:
-        self.wire_messages += 1
-        if len(about) <= 1:
+        if len(about) < 2:
             self._recorder.wire(src, dst, kind, about[0] if about else None, size, sent, received)
             return
         # One row for each message that the frame speaks of, the bytes shared out among them.
@@ -278,7 +276,7 @@ class Simulation:
         self._drained = False
         self.loop.at(self.loop.now + self._poll_us, self._poll)
         try:
-            self.loop.run(until=_FOREVER_US)
+            self.loop.run()
         except AssertionError as error:
             self._broken = self._diagnose(error)
         return self._drained and self._broken is None
@@ -474,7 +472,7 @@ class Simulation:
             () if complete else watch.stuck(),
             len(watch.sent),
             watch.deliveries,
-            watch.wire_messages,
+            sum(node.sent for node in self._nodes.values()),
             self._fault_count,
             self.loop.events,
             self.loop.now,
