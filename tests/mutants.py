@@ -26,6 +26,9 @@ from amcast.core import (
 from amcast.protocols import ProtocolSpec, protocol
 from amcast.protocols.fastcast import FastCast, SyncHard, SyncSoft
 from amcast.protocols.multipaxos import OrderingGroup
+from amcast.sim import PlanSize, Scenario
+from amcast.sim.faults import KINDS
+from amcast.sim.fuzz import fuzz_scenario
 
 
 class NoPendingHard(FastCast):
@@ -98,7 +101,7 @@ class SkippingLog(MultiPaxos):
         decisions = super()._advance(out)
         later = self._slots.get(self._next + 1)
         if later is not None and later.decided:
-            self._next += 1
+            self._skip_to(self._next + 1)
             decisions += super()._advance(out)
         return decisions
 
@@ -147,12 +150,22 @@ class DuplicateTwice(FastCast):
         super()._on_known(sender, message, out)
 
 
+SIZE = PlanSize()
+
+
 @dataclass(frozen=True)
 class Mutant:
     name: str
     base: str
     build: Any
     caught_by: frozenset[str]  # properties of which at least one must fail
+    # Where its flaw shows: all faults on any number of groups, unless it needs a harder time.
+    kinds: tuple[str, ...] = KINDS
+    groups: int | None = None
+    size: PlanSize = SIZE
+
+    def scenario(self, seed: int) -> Scenario:
+        return fuzz_scenario(self.base, seed, self.kinds, groups=self.groups, size=self.size)
 
     def spec(self) -> ProtocolSpec:
         return replace(protocol(self.base), build=self.build)
@@ -164,7 +177,15 @@ MUTANTS = (
     Mutant("late-soft", "fastcast", LateSoft, frozenset({"liveness"})),
     Mutant("no-tie-break", "basecast", no_tie_break, frozenset({"liveness"})),
     Mutant("skipping-learner", "fastcast", skipping_learner, ORDER | {"agreement", "liveness"}),
-    Mutant("forgetful-acceptor", "basecast", forgetful_acceptor, ORDER | {"agreement"}),
+    Mutant(
+        "forgetful-acceptor",
+        "basecast",
+        forgetful_acceptor,
+        ORDER | {"agreement", "liveness"},
+        ("crash", "partition", "pause"),
+        groups=1,
+        size=PlanSize(last_us=30_000, faults_max=60),
+    ),
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
 )

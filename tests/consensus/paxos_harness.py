@@ -49,8 +49,11 @@ class Box(Outbox):
     """Effects in the order in which they were issued."""
 
     def __init__(self) -> None:
-        self.now_us = 0
         self.effects: list[Send | Persist | SetTimer] = []
+
+    @property
+    def now_us(self) -> int:
+        raise AssertionError("a log reads no clock: it counts ticks")
 
     def send(self, to: ProcessId, message: Wire) -> None:
         self.effects.append(Send(to, message))
@@ -223,9 +226,7 @@ class Cluster:
 
     def take(self, kind: type, src: ProcessId | None = None, dst: ProcessId | None = None) -> list[Packet]:
         """Takes matching packets off the wire."""
-        found = [
-            p for p in self.wire if isinstance(p.message, kind) and src in (None, p.src) and dst in (None, p.dst)
-        ]
+        found = [p for p in self.wire if isinstance(p.message, kind) and src in (None, p.src) and dst in (None, p.dst)]
         self.wire = [p for p in self.wire if p not in found]
         return found
 

@@ -5,6 +5,7 @@ The harness holds every value that is handed up against what any other learner w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -119,11 +120,15 @@ def test_no_two_learners_are_handed_different_values(size: int, batch: int) -> N
     assert ordered > 20, "the schedules are so wild that nothing gets ordered"
 
 
+def play(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        dice = Dice(3, seed, remote=seed % 2)
+        for _ in range(STEPS):
+            dice.step()
+
+
 def test_an_acceptor_that_forgets_its_promises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: the seeds are those of range(600), from a bit before the first that is known to."""
     monkeypatch.setattr(log_module, "Acceptor", ForgetfulAcceptor)
     with pytest.raises(AssertionError, match="handed different values"):
-        for seed in (*range(300, 600), *range(300)):
-            dice = Dice(3, seed, remote=seed % 2)
-            for _ in range(STEPS):
-                dice.step()
+        play((*range(300, 600), *range(300)))

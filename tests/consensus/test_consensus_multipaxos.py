@@ -185,7 +185,7 @@ def test_a_duplicated_vote_counts_once() -> None:
     cluster.propose(0, "a")
     cluster.turn(0)
     (accept,) = cluster.take(Accept, dst=1)
-    (vote,) = {e for e in cluster.deliver(accept).sent(Accepted)}
+    (vote,) = set(cluster.deliver(accept).sent(Accepted))
     for _ in range(3):
         cluster.hand(1, 0, vote)
     cluster.hand(77, 0, vote)  # nobody's

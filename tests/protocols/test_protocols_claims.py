@@ -93,9 +93,7 @@ def test_fastcast_is_faster_than_basecast_under_load() -> None:
 
 
 def with_claims(run: Run, *claims: str) -> Run:
-    return Run(
-        replace(run.info, claims=claims), run.multicasts, run.deliveries, run.wire, run.faults, run.restored
-    )
+    return Run(replace(run.info, claims=claims), run.multicasts, run.deliveries, run.wire, run.faults, run.restored)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -45,8 +45,7 @@ def deliveries(run: Run) -> Counter[tuple[int, int]]:
 def destinations(run: Run) -> dict[int, tuple[int, ...]]:
     rows = run.multicasts
     return {
-        int(msg): tuple(rows.dst[rows.dst_start[i] : rows.dst_start[i + 1]].tolist())
-        for i, msg in enumerate(rows.msg)
+        int(msg): tuple(rows.dst[rows.dst_start[i] : rows.dst_start[i + 1]].tolist()) for i, msg in enumerate(rows.msg)
     }
 
 
@@ -99,9 +98,16 @@ def test_leaders_may_change_at_any_point(name: str, replicas: int) -> None:
     elections = 0
     for step in range(10):
         made = scenario(
-            name, groups=2, replicas=replicas, clients=3, messages=30, interval_us=1_000, seed=step, fifo=bool(step % 2),
+            name,
+            groups=2,
+            replicas=replicas,
+            clients=3,
+            messages=30,
+            interval_us=1_000,
+            fifo=bool(step % 2),
+            seed=step,
             **QUICK,
-        )  # fmt: skip
+        )
         at = 1_000 + 737 * step
         after = step if step % 3 else None
         plan = FaultPlan((CrashLeader(at, 1, 9_000, after), CrashLeader(at + 300, 2, 7_000, after)))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire
 
@@ -19,30 +21,30 @@ class LogWire(Wire, frozen=True):
     group: GroupId
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """The next instance of the log. Instances come in order, each once; an empty value decides nothing."""
 
     instance: int
     value: bytes  # the encoded batch of entries, as the leader proposed it
 
 
-class Elected(NamedTuple):
+class Elected(msgspec.Struct, frozen=True):
     """This process leads the group from now on. What earlier leaders may have decided is on its way."""
 
 
-class StateWanted(NamedTuple):
+class StateWanted(msgspec.Struct, frozen=True):
     """A replica needs state from before this log begins: answer with `send_state`."""
 
     peer: ProcessId
 
 
-class StateReceived(NamedTuple):
+class StateReceived(msgspec.Struct, frozen=True):
     """State of another replica to replace one's own with; later instances follow."""
 
     state: bytes
 
 
-class SnapshotDue(NamedTuple):
+class SnapshotDue(msgspec.Struct, frozen=True):
     """Enough was decided since the last snapshot: call `compact` when all decisions of this round are applied."""
 
 

@@ -29,11 +29,11 @@ class Codec:
             raise BadFrameError(f"a frame of {len(data)} bytes is over the limit of {FRAME_LIMIT}")
         try:
             return self._message.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadFrameError(f"not a message of this protocol: {error}") from error
 
     def decode_record(self, data: bytes) -> Record:
         try:
             return self._record.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadFrameError(f"not a record of this protocol: {error}") from error

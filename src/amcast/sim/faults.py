@@ -124,6 +124,23 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the last fault is over."""
         return max((_end(fault) for fault in self.faults), default=0)
 
+    def check(self, topology: Topology) -> None:
+        """Refuses what makes no sense, and what no protocol could survive."""
+        gone: dict[GroupId, int] = {}
+        for fault in self.faults:
+            problem = _problem(fault, topology)
+            if problem is not None:
+                raise UsageError(f"fault at {fault.at_us} us: {problem}")
+            if isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk):
+                group = topology.group_of(fault.process)
+                if group is not None:
+                    gone[group] = gone.get(group, 0) + 1
+                    if 2 * gone[group] >= len(topology.members(group)):
+                        raise UsageError(
+                            f"the fault plan leaves group g{group} without a majority for ever: "
+                            "let fewer of its processes crash for good or lose their disk"
+                        )
+
     def permanently_down(self) -> set[ProcessId]:
         return {f.process for f in self.faults if isinstance(f, Crash) and f.down_us is None}
 
@@ -132,6 +149,29 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def describe(self, topology: Topology) -> list[str]:
         return [_describe(fault, topology) for fault in self.faults]
+
+
+def _problem(fault: AnyFault, topology: Topology) -> str | None:
+    if fault.at_us < 0 or getattr(fault, "for_us", 1) < 1 or (getattr(fault, "down_us", 1) or 1) < 1:
+        return "times are microseconds from the start of the run, and a fault lasts for at least one"
+    if not 0 <= getattr(fault, "probability", 0.0) <= 1:
+        return "a probability is between 0 and 1"
+    match fault:
+        case CrashLeader() | PauseLeader() | CutLeader() if not topology.has_group(fault.group):
+            return f"there is no group g{fault.group}"
+        case Crash() if topology.group_of(fault.process) is None and fault.down_us is not None:
+            return f"client {fault.process} can't restart: it would use its message ids again; leave out down_us"
+        case Partition() if not fault.side:
+            return "a partition needs at least one process on its side"
+        case Reordering() if fault.delay_us < 0:
+            return "messages can't be held up for less than no time"
+        case Skew() if not -0.5 <= fault.drift <= 0.5:
+            return "a clock drifts by at most a half (0.5), fast or slow"
+        case _:
+            pass
+    touched = fault.side if isinstance(fault, Partition) else (getattr(fault, "process", topology.processes[0]),)
+    strangers = [p for p in touched if p not in topology.processes and p not in topology.clients]
+    return f"there is no process {strangers[0]} in this topology" if strangers else None
 
 
 def _end(fault: AnyFault) -> int:

@@ -139,6 +139,8 @@ class Node(Outbox):
         self.is_up = False
         self._timers = {}
         self._inbox.clear()
+        self._draining = False
+        self._paused_until = 0
         self._held.clear()
         self._syncing = False
         self._fuse = -1
@@ -294,7 +296,8 @@ class Node(Outbox):
                 loop.at(arrival, self.peers[receiver].arrive, (self.id, data, kind, about, sent))
 
     def multicast(self, message: AppMessage) -> None:
-        self._observer.saw_multicast(self.id, message)
+        if self.is_up:  # otherwise it crashed earlier in this very handler
+            self._observer.saw_multicast(self.id, message)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         self._effect(self._observer.saw_delivery, self.id, position, message, final_ts, False)

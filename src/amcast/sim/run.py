@@ -7,6 +7,7 @@ import platform
 import traceback
 from array import array
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -42,7 +43,7 @@ _GRACE_US = 300_000  # after a run with faults is drained: what still turns up m
 
 @dataclass(frozen=True)
 class BrokenInvariant:
-    """A process contradicted itself: an assertion failed in its handler."""
+    """A process contradicted itself: an assertion, or anything else, failed in its handler."""
 
     process: ProcessId
     t_us: int
@@ -277,7 +278,7 @@ class Simulation:
         self.loop.at(self.loop.now + self._poll_us, self._poll)
         try:
             self.loop.run()
-        except AssertionError as error:
+        except Exception as error:
             self._broken = self._diagnose(error)
         return self._drained and self._broken is None
 
@@ -318,11 +319,13 @@ class Simulation:
                 return False
         return True
 
-    def _diagnose(self, error: AssertionError) -> BrokenInvariant:
+    def _diagnose(self, error: Exception) -> BrokenInvariant:
+        """A handler that fails is a finding like any other: it must not end the search for more."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         owners = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
         process = next((owner.id for owner in owners if isinstance(owner, Node)), -1)
-        what = f"{str(error) or frame.line} (in {frame.name})"
+        name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        what = f"{name}{str(error) or frame.line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
         return BrokenInvariant(process, self.loop.now, what)
 
     def _record_in_flight(self) -> None:

@@ -12,7 +12,7 @@ from ..core import Topology, UsageError, grid
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Load, Micro
-from .faults import Crash, CrashLeader, CutLeader, FaultPlan, Partition, Pause, PauseLeader, Skew
+from .faults import FaultPlan
 from .network import Latency, latency_preset
 from .node import CpuCost
 
@@ -83,31 +83,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         topology = self.topology()
         self.workload.check(topology)
         self.replica_config()
-        self._check_plan(topology)
-
-    def _check_plan(self, topology: Topology) -> None:
-        known = {*topology.processes, *topology.clients}
-        gone: dict[int, int] = {}
-        for fault in self.plan.faults:
-            touched: tuple[int, ...] = ()
-            if isinstance(fault, Crash | Pause | Skew):
-                touched = (fault.process,)
-            elif isinstance(fault, Partition):
-                touched = fault.side
-            elif isinstance(fault, CrashLeader | PauseLeader | CutLeader):
-                topology.check_destinations((fault.group,))
-            for process in touched:
-                if process not in known:
-                    raise UsageError(f"the fault plan names process {process}, which is not in this topology")
-            if isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk):
-                group = topology.group_of(fault.process)
-                if group is not None:
-                    gone[group] = gone.get(group, 0) + 1
-                    if 2 * gone[group] >= len(topology.members(group)):
-                        raise UsageError(
-                            f"the fault plan leaves group g{group} without a majority for ever: "
-                            "let fewer of its processes crash for good or lose their disk"
-                        )
+        self.plan.check(topology)
 
 
 def scenario(protocol_name: str, network: str = "lan", **settings: Any) -> Scenario:
