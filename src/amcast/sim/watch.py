@@ -1,0 +1,133 @@
+"""The watch: sees all that happens in a run, records the trace, and counts what correct processes still owe."""
+
+from __future__ import annotations
+
+import json
+from array import array
+
+from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp
+from ..trace import FINAL, OPTIMISTIC, Recorder
+from .engine import EventLoop
+from .scenario import Scenario
+
+_SKIPPED = -1
+
+
+class DeliveryLog:
+    """What a process delivered, so that what it delivers again after a restart can be compared and dropped."""
+
+    __slots__ = ("_ts", "ids")
+
+    def __init__(self) -> None:
+        self.ids = array("q")
+        self._ts = array("q")
+
+    def repeats(self, position: int, id_: MessageId, ts: Timestamp | None) -> bool:
+        """Takes a delivery in. True if it was there before, or was covered by state that was handed over."""
+        stamp = _SKIPPED if ts is None else ts
+        if position < len(self.ids):
+            return self.ids[position] == _SKIPPED or (self.ids[position] == id_ and self._ts[position] == stamp)
+        self.skip_to(position)
+        self.ids.append(id_)
+        self._ts.append(stamp)
+        return False
+
+    def skip_to(self, position: int) -> None:
+        missing = position - len(self.ids)
+        self.ids.extend([_SKIPPED] * missing)
+        self._ts.extend([_SKIPPED] * missing)
+
+
+class Watch:
+    """The observer: records the trace, and counts what correct processes still owe."""
+
+    def __init__(self, scenario: Scenario, loop: EventLoop, recorder: Recorder) -> None:
+        self._topology = scenario.topology()
+        self._loop = loop
+        self._recorder = recorder
+        doomed = scenario.plan.permanently_down()
+        self._doomed = doomed
+        self.correct = tuple(p for p in self._topology.processes if p not in doomed)
+        self._owing = {
+            group: sum(p not in doomed for p in self._topology.members(group)) for group in self._topology.groups
+        }
+        self._group_of = {p: self._topology.group_of(p) for p in self._topology.processes}
+        self._is_correct = {p: p not in doomed for p in self._topology.processes}
+        self._logs: dict[tuple[ProcessId, bool], DeliveryLog] = {}
+        self.sent: dict[MessageId, tuple[GroupId, ...]] = {}
+        self._owed_messages: set[MessageId] = set()
+        self.owed = 0
+        self.deliveries = 0
+        self.record_wire = recorder.wire
+        self.progress_us = 0
+
+    def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
+        self._recorder.multicast(message.id, process, message.seq, message.dst, self._loop.now, len(message.payload))
+        self.sent[message.id] = message.dst
+        if process not in self._doomed:
+            self._owe(message.id, message.dst)
+
+    def _owe(self, id_: MessageId, dst: tuple[GroupId, ...]) -> None:
+        self._owed_messages.add(id_)
+        self.owed += sum(self._owing[group] for group in dst)
+
+    def saw_delivery(
+        self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
+    ) -> None:
+        log = self._logs.get((process, optimistic))
+        if log is None:
+            log = self._logs[process, optimistic] = DeliveryLog()
+        if log.repeats(position, message.id, ts):
+            return
+        self.deliveries += 1
+        self.progress_us = self._loop.now
+        group = self._group_of[process]
+        assert group is not None
+        kind = OPTIMISTIC if optimistic else FINAL
+        self._recorder.delivery(process, group, position, message.id, kind, ts, self._loop.now)
+        if not optimistic:
+            if message.id not in self._owed_messages:
+                self._owe(message.id, message.dst)
+            if self._is_correct[process]:
+                self.owed -= 1
+
+    def saw_restored(self, process: ProcessId, position: int) -> None:
+        log = self._logs.setdefault((process, False), DeliveryLog())
+        if position > len(log.ids):
+            self.owed -= position - len(log.ids) if self._is_correct[process] else 0
+            log.skip_to(position)
+            self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
+
+    def saw_wire(
+        self,
+        src: ProcessId,
+        dst: ProcessId,
+        kind: str,
+        about: tuple[MessageId, ...],
+        size: int,
+        sent: int,
+        received: int | None,
+    ) -> None:
+        if len(about) < 2:
+            self._recorder.wire(src, dst, kind, about[0] if about else None, size, sent, received)
+            return
+        # One row for each message that the frame speaks of, the bytes shared out among them.
+        each, more = divmod(size, len(about))
+        for index, id_ in enumerate(about):
+            self._recorder.wire(src, dst, kind, id_, each + (index < more), sent, received)
+
+    def delivered(self, process: ProcessId) -> list[MessageId]:
+        """What a process delivered, in its order."""
+        log = self._logs.get((process, False))
+        return [] if log is None else [id_ for id_ in log.ids if id_ != _SKIPPED]
+
+    def stuck(self) -> tuple[MessageId, ...]:
+        """Messages owed that some correct process has not delivered, oldest first."""
+        missing = []
+        delivered = {process: set(self.delivered(process)) for process in self.correct}
+        for id_ in self.sent:
+            if id_ in self._owed_messages:
+                members = [p for group in self.sent[id_] for p in self._topology.members(group)]
+                if any(self._is_correct[p] and id_ not in delivered[p] for p in members):
+                    missing.append(id_)
+        return tuple(missing)
