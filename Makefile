@@ -19,11 +19,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench fuzz clean $(FUZZ_TARGETS)
+.PHONY: help setup run test check lint format bench bench-spark fuzz clean $(FUZZ_TARGETS)
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
 	@printf '\nVariables:\n'
 	@printf '  %-12s %s\n' \
 		PYTHON 'the interpreter behind .venv, 3.11 or newer ($(PYTHON))' \
@@ -69,6 +69,9 @@ format: $(STAMP) ## Format the code and apply the linter's safe fixes
 
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m bench
+
+bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
+	$(BIN)/python -m bench.spark
 
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from ..check import Report, check_run, space_time_svg, space_time_text
 from ..core import UsageError
 from ..trace import Run, read_run
-from ._output import EXIT_CODES, JsonOption, coloured, console, print_json, progress, show_report, worst
+from ._output import EXIT_CODES, UNKNOWN, JsonOption, coloured, console, print_json, progress, show_report, worst
+
+if TYPE_CHECKING:  # Spark takes a second to import: only who asks for it pays
+    from ..pipeline import Quarantined, RunReport
+
+Engine = Literal["memory", "spark"]
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A run and what was found, whichever engine found it."""
+
+    path: str
+    run_id: str
+    report: Any  # Report or RunReport: written apart, with the same words
+    run: Any = None  # in memory only
 
 
 def register(app: typer.Typer) -> None:
     @app.command("check")
     def check(
-        runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
+        runs: Annotated[list[str], typer.Argument(help="Run folders.", metavar="RUN...")],
+        engine: Annotated[Engine, typer.Option(help="In this process, or on Spark for traces of any size.")] = "memory",
+        master: Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")] = None,
+        remote: Annotated[str | None, typer.Option(help="Spark Connect endpoint, sc://...", metavar="URL")] = None,
         diagram: Annotated[
             Path | None, typer.Option(help="Write the first counterexample's space-time diagram here (SVG).")
         ] = None,
@@ -27,55 +45,81 @@ def register(app: typer.Typer) -> None:
         Reads any run in the documented tables, whoever wrote it, and trusts nothing in it. Exit codes: 0 all properties
         hold, 1 one is violated, 2 the folder is no run, 3 unknown (a run cut short can't prove agreement).
 
-        Example: [bold]amcast check runs/demo --json[/bold]
+        Examples:
+
+        [bold]amcast check runs/demo-1 --json[/bold]
+
+        [bold]amcast check runs/demo-1 --engine spark[/bold]
         """
         if diagram is not None and diagram.exists():
             raise UsageError(f"{diagram} exists: nothing is overwritten, choose another name")
-        loaded = [(path, read_run(path)) for path in runs]
-        reports: list[tuple[Path, Run, Report]] = []
-        with progress(as_json or len(loaded) < 2) as bar:
-            task = bar.add_task("checking", total=len(loaded), note="")
-            for path, run in loaded:
-                reports.append((path, run, check_run(run)))
-                bar.advance(task)
+        if engine == "memory" and (master or remote):
+            raise UsageError("--master and --remote go with --engine spark")
+        if engine == "spark" and diagram is not None:
+            raise UsageError("with --engine spark, diagrams are drawn by: amcast report RUN...")
+        judged, set_aside = _on_spark(runs, master, remote) if engine == "spark" else (_in_memory(runs, as_json), [])
         if diagram is not None:
-            _write_diagram(diagram, reports)
+            _write_diagram(diagram, judged)
         if as_json:
-            print_json(_document(reports))
+            print_json(_document(judged, set_aside))
         else:
-            _show(reports, diagram)
-        raise typer.Exit(EXIT_CODES[worst([report.verdict for _, _, report in reports])])
+            _show(judged, set_aside, diagram)
+        code = EXIT_CODES[worst([each.report.verdict for each in judged])]
+        raise typer.Exit(code or (UNKNOWN if set_aside else 0))
 
 
-def _write_diagram(target: Path, reports: list[tuple[Path, Run, Report]]) -> None:
-    for _, run, report in reports:
-        if report.violations:
-            target.write_text(space_time_svg(run, report.violations[0]))
+def _in_memory(paths: list[str], quiet: bool) -> list[Judged]:
+    loaded = [(path, read_run(path)) for path in paths]
+    judged: list[Judged] = []
+    with progress(quiet or len(loaded) < 2) as bar:
+        task = bar.add_task("checking", total=len(loaded), note="")
+        for path, run in loaded:
+            judged.append(Judged(path, run.info.run_id, check_run(run), run))
+            bar.advance(task)
+    return judged
+
+
+def _on_spark(paths: list[str], master: str | None, remote: str | None) -> tuple[list[Judged], list[Quarantined]]:
+    from ..pipeline import check_runs, read_runs, session
+
+    with session(master, remote) as spark:
+        runs = read_runs(spark, paths)
+        reports: list[RunReport] = check_runs(spark, runs)
+        return [Judged(report.path, report.run_id, report) for report in reports], list(runs.quarantined)
+
+
+def _write_diagram(target: Path, judged: list[Judged]) -> None:
+    for each in judged:
+        if each.report.violations:
+            target.write_text(space_time_svg(each.run, each.report.violations[0]))
             return
 
 
-def _document(reports: list[tuple[Path, Run, Report]]) -> dict[str, Any]:
-    """All runs together, and each one: the shape is the same for one run and for many."""
+def _document(judged: list[Judged], set_aside: list[Quarantined]) -> dict[str, Any]:
+    """All runs together, and each one: the shape is the same for one run and for many, and for both engines."""
     properties: dict[str, Any] = {}
-    for _, _, report in reports:
-        for name, verdict in report.properties.items():
+    for each in judged:
+        for name, verdict in each.report.properties.items():
             properties[name] = worst([verdict, properties.get(name, "pass")])
-    runs = [{"path": str(path), "run_id": run.info.run_id, **report.to_json()} for path, run, report in reports]
+    runs = [{"path": each.path, "run_id": each.run_id, **each.report.to_json()} for each in judged]
     return {
-        "verdict": worst([report.verdict for _, _, report in reports]),
+        "verdict": worst([each.report.verdict for each in judged]),
         "properties": properties,
         "violations": [{**violation, "run": run["path"]} for run in runs for violation in run["violations"]],
         "runs": runs,
+        "quarantined": [{"path": aside.path, "reason": aside.reason} for aside in set_aside],
     }
 
 
-def _show(reports: list[tuple[Path, Run, Report]], diagram: Path | None) -> None:
-    for path, run, report in reports:
-        count = len(run.deliveries)
-        console.print(f"[bold]{path}[/bold]  {run.info.protocol}, {count} deliveries: {coloured(report.verdict)}")
-        if len(reports) == 1 or report.verdict != "pass":
+def _show(judged: list[Judged], set_aside: list[Quarantined], diagram: Path | None) -> None:
+    for each in judged:
+        report: Report = each.report
+        console.print(f"[bold]{each.path}[/bold]  {each.run_id}: {coloured(report.verdict)}", highlight=False)
+        if len(judged) == 1 or report.verdict != "pass":
             show_report(report)
-        if report.violations:
-            console.print("\n" + space_time_text(run, report.violations[0]), highlight=False, markup=False)
+        if report.violations and isinstance(each.run, Run):
+            console.print("\n" + space_time_text(each.run, report.violations[0]), highlight=False, markup=False)
+    for aside in set_aside:
+        console.print(f"set aside: {aside.path}: {aside.reason}", style="yellow", highlight=False, markup=False)
     if diagram is not None and diagram.exists():
         console.print(f"diagram: {diagram}")

@@ -36,14 +36,14 @@ class Chunk:
 
     @property
     def groups(self) -> int:
-        return self.member.shape[1]
+        return int(self.member.shape[1])
 
     def members(self, group: int) -> range:
         return range(group * self.replicas, (group + 1) * self.replicas)
 
     def add_message(self, groups: tuple[int, ...]) -> int:
-        """A new message in the middle of the order, addressed to `groups` and in no log yet. No group: never multicast."""
-        like = len(self.member) // 2
+        """A new message in the middle of the order, in no log yet. Without any group it is never multicast."""
+        like = (len(self.member) - self.inserted) // 2
         number = len(self.msg)
         member = np.zeros((1, self.groups), np.bool_)
         member[0, list(groups)] = True

@@ -22,10 +22,11 @@ class RunFiles(msgspec.Struct, frozen=True):
     path: str
     info: RunInfo
     tables: dict[str, list[FileInfo]]
+    name: str | None = None  # where two runs of one check have the same id, the later one is called by this
 
     @property
     def run_id(self) -> str:
-        return self.info.run_id
+        return self.name or self.info.run_id
 
     def table(self, name: str) -> list[FileInfo]:
         """Its files, without those that are empty."""

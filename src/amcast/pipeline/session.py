@@ -108,7 +108,7 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
     scratch = Path(tempfile.mkdtemp(prefix="amcast-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.master(master).appName(app)  # type: ignore[attr-defined]
+    builder = SparkSession.builder.master(master).appName(app)
     for name, value in {**_settings(master, scratch), **options}.items():
         builder = builder.config(name, value)
     with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
@@ -125,7 +125,9 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
 
 
 def _settings(master: str, scratch: Path) -> dict[str, str]:
-    java_options = f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()} -Dderby.system.home={scratch}"
+    java_options = (
+        f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()} -Dderby.system.home={scratch}"
+    )
     settings = {
         **_SETTINGS,
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from ...core import message_name
 from ...trace.schema import CRASH, FINAL, OPTIMISTIC, RESTART, RESTORED, RunInfo
 from ..files import RunFiles
-from ._read import NULL, Int64s, Unreadable, numbers, read_columns
+from ._read import NULL, Int64s, UnreadableError, numbers, read_columns
 
 Bools = npt.NDArray[np.bool_]
 
@@ -54,7 +55,7 @@ class Lane:
 
 
 class Layout:
-    def __init__(self, files: RunFiles) -> None:
+    def __init__(self, files: RunFiles, reads_logs: bool = True) -> None:
         self.files = files
         self.info: RunInfo = files.info
         self.complete = self.info.complete
@@ -64,7 +65,7 @@ class Layout:
         self._read_faults()
         self._read_multicasts()
         self._arrange_lanes()
-        self.logs = list(self._read_logs())
+        self.logs = list(self._read_logs()) if reads_logs else []
         self._number_logs()
         self._final = {log.process: log for log in self.logs if log.kind == FINAL}
 
@@ -92,7 +93,7 @@ class Layout:
         except (ValueError, RecursionError, TypeError, KeyError):
             position = None
         if type(position) is not int or not 0 <= position < 1 << 63:
-            raise Unreadable(f'process {process} was restored to {detail!r}, not {{"position": N}}')
+            raise UnreadableError(f'process {process} was restored to {detail!r}, not {{"position": N}}')
         return position
 
     def _read_multicasts(self) -> None:
@@ -105,7 +106,7 @@ class Layout:
             lists = table.column("dst").combine_chunks()
             flat = lists.flatten()
             if lists.null_count or flat.null_count:
-                raise Unreadable(f"{file.path}: column dst has nulls and must have none")
+                raise UnreadableError(f"{file.path}: column dst has nulls and must have none")
             sizes.append(lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
             dst.append(flat.to_numpy(zero_copy_only=False))
         all_ids = joined(msg)
@@ -147,7 +148,7 @@ class Layout:
         self.dst = lane[shift + np.arange(self.dst_start[-1])]
 
     def _refuse(self, all_ids: Int64s, row: int, what: str) -> None:
-        raise Unreadable(f"{self.files.path}/multicasts: {message_name(int(all_ids[row]))} {what}")
+        raise UnreadableError(f"{self.files.path}/multicasts: {message_name(int(all_ids[row]))} {what}")
 
     def _arrange_lanes(self) -> None:
         owner = np.repeat(np.arange(self.multicast_count), self.sizes)
@@ -173,11 +174,9 @@ class Layout:
             previous[lane] = log
             yield log
 
-    def _log(
-        self, process: int, kind: int, lane: int, msg: Int64s, pos: Int64s, grp: Int64s, ts: Int64s
-    ) -> Log:
+    def _log(self, process: int, kind: int, lane: int, msg: Int64s, pos: Int64s, grp: Int64s, ts: Int64s) -> Log:
         if kind not in (FINAL, OPTIMISTIC):
-            raise Unreadable(f"{self.files.path}/deliveries: kind {kind} is neither {FINAL} nor {OPTIMISTIC}")
+            raise UnreadableError(f"{self.files.path}/deliveries: kind {kind} is neither {FINAL} nor {OPTIMISTIC}")
         plain = len(pos) == 0 or (pos[0] == 0 and pos[-1] == len(pos) - 1 and bool((np.diff(pos) == 1).all()))
         stray = np.flatnonzero(grp != self.lanes[lane].id)[:1].tolist() if lane >= 0 else []
         nothing = np.empty(0, np.int64)
@@ -291,6 +290,6 @@ def _split(paths: list[str]) -> Iterator[tuple[int, int, Int64s, Int64s, Int64s,
         columns = {name: column[order] for name, column in columns.items()}
         key = key[order]
     bounds = [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)] if len(key) else []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         part = {name: column[start:stop] for name, column in columns.items()}
         yield int(part["process"][0]), int(part["kind"][0]), part["msg"], part["pos"], part["grp"], part["ts"]

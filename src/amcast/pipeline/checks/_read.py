@@ -21,7 +21,7 @@ Columns = dict[str, Any]
 Int64s = npt.NDArray[np.int64]
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A file or what is in it is of no use. Its run gets no verdict; other runs do."""
 
 
@@ -30,7 +30,7 @@ def open_parquet(uri: str) -> pq.ParquetFile:
         filesystem, path = filesystem_of(uri)
         return pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True)
     except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
-        raise Unreadable(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
+        raise UnreadableError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
 
 
 def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
@@ -45,7 +45,9 @@ def read_columns(uri: str, names: Sequence[str], row_groups: Sequence[int] | Non
         return read_from(file, uri, names, row_groups)
 
 
-def read_from(file: pq.ParquetFile, uri: str, names: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
+def read_from(
+    file: pq.ParquetFile, uri: str, names: Sequence[str], row_groups: Sequence[int] | None = None
+) -> pa.Table:
     try:
         if row_groups is None:
             table = file.read(columns=list(names), use_threads=False)
@@ -53,7 +55,7 @@ def read_from(file: pq.ParquetFile, uri: str, names: Sequence[str], row_groups: 
             table = file.read_row_groups(list(row_groups), columns=list(names), use_threads=False)
         return table.select(list(names))
     except Exception as error:
-        raise Unreadable(f"{uri}: can't be read to its end ({first_line(error)})") from error
+        raise UnreadableError(f"{uri}: can't be read to its end ({first_line(error)})") from error
 
 
 def batches(uri: str, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
@@ -75,7 +77,7 @@ def numbers(table: pa.Table, name: str, where: str, nullable: bool = False) -> n
     column = table.column(name)
     if column.null_count:
         if not nullable:
-            raise Unreadable(f"{where}: column {name} has {column.null_count} nulls and must have none")
+            raise UnreadableError(f"{where}: column {name} has {column.null_count} nulls and must have none")
         column = column.fill_null(NULL)
     if column.num_chunks == 1:
         return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))

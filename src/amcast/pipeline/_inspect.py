@@ -1,0 +1,139 @@
+"""Looks at one run folder without reading its rows: its description, its files, and what their footers say.
+
+Whatever is wrong is one line that names the file. A run with something wrong in it is set aside as a whole: a verdict
+on a part of its rows would be a verdict on another run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, decode_run_info
+from .files import FileInfo, RunFiles
+
+
+class RefusedError(Exception):
+    """Why a folder is no run to check."""
+
+
+def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in uri and not uri.startswith("file:"):
+        return fs.LocalFileSystem(), uri
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def inspect_run(uri: str) -> RunFiles:
+    try:
+        filesystem, path = filesystem_of(uri)
+        info = _read_info(filesystem, path, uri)
+        tables = {name: _inspect_table(filesystem, f"{path}/{name}", f"{uri}/{name}", name) for name in TABLES}
+    except OSError as error:
+        raise RefusedError(f"{uri}: can't be read: {first_line(error)}") from error
+    return RunFiles(uri, info, tables)
+
+
+def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> Any:
+    found = filesystem.get_file_info(path)
+    if found.type == fs.FileType.NotFound:
+        raise RefusedError(f"{uri} does not exist")
+    if found.type != fs.FileType.Directory:
+        raise RefusedError(f"{uri} is not a folder")
+    if filesystem.get_file_info(f"{path}/{RUN_FILE}").type != fs.FileType.File:
+        raise RefusedError(f"{uri}/{RUN_FILE} is missing: it is not a run, or is still being written")
+    try:
+        with filesystem.open_input_file(f"{path}/{RUN_FILE}") as file:
+            return decode_run_info(file.read())
+    except ValueError as error:
+        raise RefusedError(f"{uri}/{RUN_FILE}: {first_line(error)}") from error
+
+
+def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) -> list[FileInfo]:
+    kind = filesystem.get_file_info(path).type
+    if kind != fs.FileType.Directory:
+        if name in OPTIONAL_TABLES and kind == fs.FileType.NotFound:
+            return []
+        raise RefusedError(f"{uri} is missing: a run needs the table {name}")
+    entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: str(entry.base_name))
+    files = []
+    for entry in entries:
+        if entry.base_name.startswith((".", "_")):
+            continue
+        where = f"{uri}/{entry.base_name}"
+        if entry.type != fs.FileType.File or not entry.base_name.endswith(".parquet"):
+            raise RefusedError(f"{where} is not a Parquet file")
+        files.append(_inspect_file(filesystem, entry.path, where, TABLES[name], name))
+    if not files and name not in OPTIONAL_TABLES:
+        raise RefusedError(f"{uri} has no Parquet file: {name} was not written to its end")
+    return files
+
+
+def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Schema, name: str) -> FileInfo:
+    try:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            footer, found = file.metadata, file.schema_arrow
+    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
+        raise RefusedError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
+    _check_columns(uri, found, schema)
+    if name != "deliveries" or not footer.num_rows:
+        return FileInfo(uri, footer.num_rows)
+    process, kind = (_only_value(footer, column) for column in ("process", "kind"))
+    first_pos = _range(footer, "pos")
+    if process is None or kind is None or first_pos is None:
+        return FileInfo(uri, footer.num_rows)
+    return FileInfo(uri, footer.num_rows, process, kind, first_pos[0])
+
+
+def _check_columns(uri: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    for name in wanted.names:
+        if name not in found.names:
+            raise RefusedError(f"{uri}: column {name} is missing")
+    for field in found:
+        if field.name not in wanted.names:
+            raise RefusedError(f"{uri}: column {field.name} is not in the schema")
+        if found.names.count(field.name) > 1:
+            raise RefusedError(f"{uri}: column {field.name} is there twice")
+        expected = wanted.field(field.name).type
+        if not _same_type(field.type, expected):
+            raise RefusedError(f"{uri}: column {field.name} is {field.type} and must be {expected}")
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_list(wanted):  # the name and the nullability of the elements are the writer's choice
+        return bool(pa.types.is_list(found) and found.value_type == wanted.value_type)
+    return bool(found == wanted)
+
+
+def _range(footer: pq.FileMetaData, column: str) -> tuple[int, int] | None:
+    """The smallest and the largest value, if every row group says."""
+    at = footer.schema.names.index(column)
+    low, high = [], []
+    for number in range(footer.num_row_groups):
+        statistics = footer.row_group(number).column(at).statistics
+        if statistics is None or not statistics.has_min_max or statistics.null_count:
+            return None
+        low.append(int(statistics.min))
+        high.append(int(statistics.max))
+    return min(low), max(high)
+
+
+def _only_value(footer: pq.FileMetaData, column: str) -> int | None:
+    found = _range(footer, column)
+    return found[0] if found is not None and found[0] == found[1] else None
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def is_hidden(names: Sequence[str]) -> bool:
+    """Scratch folders of writers and what Spark leaves beside its output."""
+    return any(name.startswith((".", "_")) or name.endswith(".tmp") for name in names)

@@ -1,0 +1,276 @@
+"""Proves that a large run is right, in pieces that tasks work on apart from each other.
+
+A proof is one-sided: where every piece holds, the run passes; where one does not, nothing is said and the run is
+judged as a whole, by the exact checks, which then name what is wrong. So nothing here has to find a violation, only
+never to overlook one.
+
+1. *Replicas*, one task a group: positions are 0, 1, 2..., all replicas delivered the same, timestamps rise. One log
+   then stands for the group. A keyed hash of its messages is summed up.
+2. *Multicasts*, one task a run: ids are unique, and the same hash is summed up for each destination. The key is drawn
+   anew for each check. Equal sums mean that each group delivered exactly what was multicast to it, each message once:
+   integrity, validity and agreement.
+3. *Segments*, one task each: a segment is a contiguous part of every group's log, and segments are in the same order in
+   all logs. Counting the different messages of each segment shows that no message is in two of them: then the
+   segments are in an order that all logs follow, and a cycle could only be inside of one. There, timestamps are the
+   certificate that there is none, or the precedences have no strong component, where the run has no timestamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...trace.schema import FINAL, RESTORED
+from ..files import FileInfo, RunFiles
+from ._read import NULL, Int64s, UnreadableError, batches, numbers, read_columns
+
+UInt64s = npt.NDArray[np.uint64]
+
+_CHUNK_ROWS = 1 << 17  # what a core's cache holds of some columns
+
+
+class GroupProof(msgspec.Struct, frozen=True):
+    """What one group's logs have shown."""
+
+    holds: bool
+    rows: int = 0  # of the log that stands for the group
+    stands: tuple[int, int] = (-1, FINAL)  # its process and kind
+    hash: int = 0
+    is_stamped: bool = False
+    samples: list[int] = []  # timestamps, or times where there are none, at even distances
+
+
+class MulticastProof(msgspec.Struct, frozen=True):
+    holds: bool
+    messages: int = 0
+    hashes: list[int] = []  # of each group
+    counts: list[int] = []
+
+
+# ---------------------------------------------------------------------------------------------- the hash
+
+
+def keyed_hash(msg: Int64s, key: int) -> UInt64s:
+    """64 bits that nobody can foresee without the key; equal messages have equal ones."""
+    mixed = msg.astype(np.uint64)
+    mixed += np.uint64(key & 0xFFFFFFFFFFFFFFFF)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor ^ (key >> 64 & 0xFFFFFFFFFFFFFFFE))
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _sum(hashes: UInt64s) -> int:
+    return int(np.add.reduce(hashes, dtype=np.uint64))  # wraps around, as it should
+
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+# ------------------------------------------------------------------------------------------- logs in order
+
+
+class LogReader:
+    """The files of one log as one sequence of rows."""
+
+    def __init__(self, files: list[FileInfo], columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._parts = self._tables(files)
+        self._pending: list[tuple[pa.Table, str]] = []
+        self._pending_rows = 0
+
+    def _tables(self, files: list[FileInfo]) -> Iterator[tuple[pa.Table, str]]:
+        for file in files:
+            for table in batches(file.path, self._columns, _CHUNK_ROWS):
+                yield table, file.path
+
+    def take(self, rows: int) -> dict[str, npt.NDArray[np.int64]]:
+        """The next rows, fewer at the end."""
+        while self._pending_rows < rows:
+            part = next(self._parts, None)
+            if part is None:
+                break
+            self._pending.append(part)
+            self._pending_rows += len(part[0])
+        taken: list[tuple[pa.Table, str]] = []
+        while self._pending and rows:
+            table, path = self._pending.pop(0)
+            taken.append((table.slice(0, rows), path))
+            if len(table) > rows:
+                self._pending.insert(0, (table.slice(rows), path))
+            rows -= len(taken[-1][0])
+        self._pending_rows = sum(len(table) for table, _ in self._pending)
+        return {name: _column(taken, name) for name in self._columns}
+
+
+def _column(parts: list[tuple[pa.Table, str]], name: str) -> npt.NDArray[np.int64]:
+    columns = [numbers(table, name, path, nullable=name == "ts") for table, path in parts]
+    if len(columns) == 1:
+        return columns[0]
+    return np.concatenate([np.empty(0, np.int64), *columns])
+
+
+def log_files(files: RunFiles) -> dict[tuple[int, int], list[FileInfo]]:
+    """The files of each log, by process and kind, in the order of positions."""
+    logs: dict[tuple[int, int], list[FileInfo]] = {}
+    for file in sorted(files.table("deliveries"), key=lambda file: file.first_pos):
+        assert file.process is not None and file.kind is not None
+        logs.setdefault((file.process, file.kind), []).append(file)
+    return logs
+
+
+# ------------------------------------------------------------------------------------------ 1. replicas
+
+_GROUP_COLUMNS = ("process", "grp", "kind", "pos", "msg", "ts", "t_us")
+
+
+def prove_group(files: RunFiles, lane: int, key: int, kind: int = FINAL) -> GroupProof:
+    """The logs of one kind of one group. Those of processes that crashed may be shorter."""
+    group = files.info.groups[lane]
+    logs = {process: log for (process, its_kind), log in log_files(files).items() if its_kind == kind}
+    sizes = {process: sum(file.rows for file in logs.get(process, [])) for process in group.processes}
+    longest = max(group.processes, key=lambda process: sizes[process])
+    if any(sizes[process] < sizes[longest] for process in group.processes if process in files.info.correct):
+        return GroupProof(False)
+    members = [process for process in group.processes if sizes[process]]
+    if not members:
+        return GroupProof(True, 0, (longest, kind))
+    members.sort(key=lambda process: process != longest)
+    return _GroupWalk(logs, members, group.id, kind, key).run(sizes[longest])
+
+
+class _GroupWalk:
+    def __init__(self, logs: dict[int, list[FileInfo]], members: list[int], group: int, kind: int, key: int) -> None:
+        self._members = members
+        # Times are wanted of the longest log only.
+        columns = [_GROUP_COLUMNS if process == members[0] else _GROUP_COLUMNS[:-1] for process in members]
+        self._readers = [LogReader(logs[process], names) for process, names in zip(members, columns, strict=True)]
+        self._group = group
+        self._kind = kind
+        self._key = key
+        self._hash = 0
+        self._last_ts: int | None = None
+        self._is_stamped: bool | None = None
+
+    def run(self, rows: int) -> GroupProof:
+        samples = []
+        for start in range(0, rows, _CHUNK_ROWS):
+            first = self._readers[0].take(_CHUNK_ROWS)
+            if not self._is_plain(first, self._members[0], start) or not self._stamps_hold(first["ts"]):
+                return GroupProof(False)
+            for process, reader in zip(self._members[1:], self._readers[1:], strict=True):
+                if not self._is_same(first, reader.take(_CHUNK_ROWS), process, start):
+                    return GroupProof(False)
+            self._hash += _sum(keyed_hash(first["msg"], self._key))
+            samples.append(int(first["ts" if self._is_stamped else "t_us"][0]))
+        stands = (self._members[0], self._kind)
+        return GroupProof(True, rows, stands, self._hash & _MASK, bool(self._is_stamped), samples)
+
+    def _is_plain(self, rows: dict[str, Int64s], process: int, start: int) -> bool:
+        wanted = {"process": process, "grp": self._group, "kind": self._kind}
+        pos = rows["pos"]
+        return (
+            len(pos) > 0
+            and pos[0] == start
+            and pos[-1] == start + len(pos) - 1
+            and bool((pos[1:] - pos[:-1] == 1).all())
+            and all(bool((rows[name] == value).all()) for name, value in wanted.items())
+        )
+
+    def _is_same(self, first: dict[str, Int64s], rows: dict[str, Int64s], process: int, start: int) -> bool:
+        size = len(rows["msg"])
+        if not size:
+            return True  # it ended before; that it may is known from the sizes
+        return (
+            self._is_plain(rows, process, start)
+            and np.array_equal(rows["msg"], first["msg"][:size])
+            and np.array_equal(rows["ts"], first["ts"][:size])
+        )
+
+    def _stamps_hold(self, ts: Int64s) -> bool:
+        missing = int(np.count_nonzero(ts == NULL))
+        is_stamped = not missing
+        if missing not in (0, len(ts)) or self._is_stamped not in (None, is_stamped):
+            return False  # some rows have one: the exact checks can tell
+        self._is_stamped = is_stamped
+        if not is_stamped or self._kind != FINAL:
+            return True
+        rises = bool((ts[1:] > ts[:-1]).all()) and (self._last_ts is None or int(ts[0]) > self._last_ts)
+        self._last_ts = int(ts[-1])
+        return rises
+
+
+# ---------------------------------------------------------------------------------------- 2. multicasts
+
+
+def prove_multicasts(files: RunFiles, key: int) -> MulticastProof:
+    """Also that nobody was handed state, which only the exact checks understand."""
+    for file in files.table("faults"):
+        if RESTORED in read_columns(file.path, ("what",)).column("what").to_pylist():
+            return MulticastProof(False)
+    walk = _MulticastWalk(files, key)
+    for file in files.table("multicasts"):
+        for table in batches(file.path, ("msg", "dst"), _CHUNK_ROWS):
+            if not walk.add(table, file.path):
+                return MulticastProof(False)
+    return walk.result()
+
+
+class _MulticastWalk:
+    def __init__(self, files: RunFiles, key: int) -> None:
+        self._key = key
+        self._known = np.array(sorted(group.id for group in files.info.groups))
+        by_id = {group.id: index for index, group in enumerate(files.info.groups)}
+        self._lane = [by_id[int(group)] for group in self._known]
+        self._hashes = np.zeros(len(self._known), np.uint64)
+        self._counts = np.zeros(len(self._known), np.int64)
+        self._ids: list[Int64s] = []
+
+    def add(self, table: pa.Table, path: str) -> bool:
+        msg = numbers(table, "msg", path)
+        lists = table.column("dst").combine_chunks()
+        flat = lists.flatten()
+        if lists.null_count or flat.null_count:
+            raise UnreadableError(f"{path}: column dst has nulls and must have none")
+        sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
+        dst = flat.to_numpy(zero_copy_only=False)
+        if not sizes.all() or not self._ascend(sizes, dst):
+            return False
+        place = np.minimum(np.searchsorted(self._known, dst), len(self._known) - 1)
+        if (self._known[place] != dst).any():
+            return False
+        # Few different values: sorting small integers is linear.
+        small = place.astype(np.uint8 if len(self._known) <= 1 << 8 else np.uint16)
+        order = np.argsort(small, kind="stable")
+        counts = np.bincount(small, minlength=len(self._known))
+        hashes = np.repeat(keyed_hash(msg, self._key), sizes)[order]
+        present = np.flatnonzero(counts)
+        starts = (np.cumsum(counts) - counts)[present]
+        self._hashes[present] += np.add.reduceat(hashes, starts)
+        self._counts += counts
+        self._ids.append(np.array(msg))
+        return True
+
+    @staticmethod
+    def _ascend(sizes: Int64s, dst: Int64s) -> bool:
+        """Destinations of each message rise, so none is named twice. Others are left to the exact checks."""
+        rises = np.empty(len(dst), np.bool_)
+        rises[1:] = dst[1:] > dst[:-1]
+        rises[np.cumsum(sizes) - sizes] = True
+        return bool(rises.all())
+
+    def result(self) -> MulticastProof:
+        ids = np.concatenate([np.empty(0, np.int64), *self._ids])
+        self._ids.clear()
+        ids.sort()
+        if (ids[1:] == ids[:-1]).any():
+            return MulticastProof(False)
+        hashes, counts = [0] * len(self._lane), [0] * len(self._lane)
+        for place, lane in enumerate(self._lane):
+            hashes[lane], counts[lane] = int(self._hashes[place]), int(self._counts[place])
+        return MulticastProof(True, len(ids), hashes, counts)

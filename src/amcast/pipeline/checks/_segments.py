@@ -1,0 +1,180 @@
+"""The third part of a proof: segments, contiguous parts of every group's log that can be looked at apart.
+
+Where to cut is a guess: at equal timestamps, or around a moment, lowered until no message is on both sides. That the
+guess was right is shown afterwards, by counting: messages are in one segment each if and only if the numbers of
+different messages in all segments add up to the number of messages.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+
+from ..files import FileInfo, RunFiles
+from ._order import tangled
+from ._proof import keyed_hash, log_files
+from ._read import Int64s, numbers, open_parquet, read_from
+
+_BAND_ROWS = 1 << 13  # rows before and after a moment in which a cut is looked for, at first
+
+
+class SegmentProof(msgspec.Struct, frozen=True):
+    holds: bool
+    rows: int = 0
+    messages: int = 0  # different ones
+
+
+class _RowGroups:
+    """The row groups of one log, with what the footers say of one column."""
+
+    def __init__(self, files: list[FileInfo], column: str) -> None:
+        self._files: list[tuple[pq.ParquetFile, str]] = [(open_parquet(file.path), file.path) for file in files]
+        self.place: list[tuple[int, int]] = []
+        sizes, low, high = [], [], []
+        for at, (file, _) in enumerate(self._files):
+            index = file.metadata.schema.names.index(column)
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                statistics = group.column(index).statistics
+                known = statistics is not None and statistics.has_min_max
+                self.place.append((at, number))
+                sizes.append(group.num_rows)
+                low.append(int(statistics.min) if known else -(1 << 62))
+                high.append(int(statistics.max) if known else 1 << 62)
+        self.start = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        self.low, self.high = np.array(low, np.int64), np.array(high, np.int64)
+
+    @property
+    def rows(self) -> int:
+        return int(self.start[-1])
+
+    def read(self, first: int, stop: int, columns: tuple[str, ...]) -> dict[str, Int64s]:
+        """Row groups first to stop, which may be none."""
+        parts: dict[str, list[Int64s]] = {name: [np.empty(0, np.int64)] for name in columns}
+        for at, (file, path) in enumerate(self._files):
+            wanted = [number for which, number in self.place[first:stop] if which == at]
+            if wanted:
+                table = read_from(file, path, columns, wanted)
+                for name in columns:
+                    parts[name].append(numbers(table, name, path, nullable=name == "ts"))
+        return {name: np.concatenate(part) if len(part) != 2 else part[1] for name, part in parts.items()}
+
+    def read_rows(self, start: int, stop: int, columns: tuple[str, ...]) -> dict[str, Int64s]:
+        first = int(np.searchsorted(self.start, start, side="right")) - 1
+        last = int(np.searchsorted(self.start, stop, side="left"))
+        found = self.read(first, last, columns)
+        offset = int(self.start[first])
+        return {name: column[start - offset : stop - offset] for name, column in found.items()}
+
+
+# ------------------------------------------------------------------------------------- with timestamps
+
+
+def prove_stamped(files: RunFiles, logs: list[tuple[int, int]], low: int, high: int, key: int) -> SegmentProof:
+    """All rows with timestamps from low to below high: as many timestamps as messages, and as many pairs of both.
+
+    Timestamps rise along each log: that was shown before. So they are an order of all messages that all logs follow.
+    """
+    available = log_files(files)
+    stamps, pairs = [], []
+    for log in logs:
+        found = _stamped_rows(available.get(log, []), low, high)
+        stamps.append(found["ts"])
+        pairs.append(keyed_hash(found["msg"], key) ^ keyed_hash(found["ts"], key >> 1))
+    ts, pair = np.concatenate(stamps), np.concatenate(pairs)
+    ts.sort()
+    pair.sort()
+    count = _different(ts)
+    return SegmentProof(_different(pair) == count, len(ts), count)
+
+
+def _stamped_rows(files: list[FileInfo], low: int, high: int) -> dict[str, Int64s]:
+    columns = ("msg", "ts")
+    groups = _RowGroups(files, "ts")
+    chosen = np.flatnonzero((groups.low < high) & (groups.high >= low))
+    if not len(chosen):
+        return {name: np.empty(0, np.int64) for name in columns}
+    found = groups.read(int(chosen[0]), int(chosen[-1]) + 1, columns)
+    start, stop = np.searchsorted(found["ts"], (low, high))
+    return {name: column[start:stop] for name, column in found.items()}
+
+
+def _different(ordered: Int64s) -> int:
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
+
+
+# ---------------------------------------------------------------------------------- without timestamps
+
+
+def find_cut(files: RunFiles, logs: list[tuple[int, int]], moment_us: int, widening: int = 1) -> list[int]:
+    """For each log the number of rows before the cut: about those up to the moment, and no message on both sides."""
+    available = log_files(files)
+    groups = [_RowGroups(available.get(log, []), "t_us") for log in logs]
+    middle = [_rows_until(log, moment_us) for log in groups]
+    band = _BAND_ROWS * widening
+    while True:
+        starts = [max(0, at - band) for at in middle]
+        stops = [min(log.rows, at + band) for log, at in zip(groups, middle, strict=True)]
+        msgs = [
+            log.read_rows(start, stop, ("msg",))["msg"] if stop > start else np.empty(0, np.int64)
+            for log, start, stop in zip(groups, starts, stops, strict=True)
+        ]
+        cut = _lower(msgs, [at - start for at, start in zip(middle, starts, strict=True)])
+        inside = all(at > 0 or start == 0 for at, start in zip(cut, starts, strict=True))
+        if inside or all(start == 0 for start in starts):
+            return [start + at for start, at in zip(starts, cut, strict=True)]
+        band *= 4
+
+
+def _rows_until(log: _RowGroups, moment_us: int) -> int:
+    """By bisection over row groups, then inside one."""
+    first = int(np.searchsorted(log.high, moment_us, side="right"))
+    if first >= len(log.high):
+        return log.rows
+    times = log.read(first, first + 1, ("t_us",))["t_us"]
+    return int(log.start[first]) + int(np.searchsorted(times, moment_us, side="right"))
+
+
+def _lower(msgs: list[Int64s], cut: list[int]) -> list[int]:
+    """Moves cuts down until every message is on one side: what is above in one log takes all after it above."""
+    sizes = [len(msg) for msg in msgs]
+    lane = np.repeat(np.arange(len(msgs)), sizes)
+    at = np.concatenate([np.arange(size) for size in sizes])
+    _, number = np.unique(np.concatenate(msgs), return_inverse=True)
+    bounds = np.cumsum([0, *sizes])
+    cuts = np.array(cut)
+    while True:
+        is_above = at >= cuts[lane]
+        above = np.zeros(len(number), np.bool_)
+        above[number[is_above]] = True
+        moves = above[number] & ~is_above
+        if not moves.any():
+            return [int(one) for one in cuts]
+        for one in np.unique(lane[moves]).tolist():
+            part = moves[bounds[one] : bounds[one + 1]]
+            cuts[one] = min(int(cuts[one]), int(np.argmax(part)))
+
+
+def prove_unstamped(files: RunFiles, logs: list[tuple[int, int]], starts: list[int], stops: list[int]) -> SegmentProof:
+    """The rows of each log from start to below stop: their precedences have no cycle."""
+    available = log_files(files)
+    msgs = [
+        _RowGroups(available[log], "t_us").read_rows(start, stop, ("msg",))["msg"]
+        for log, start, stop in zip(logs, starts, stops, strict=True)
+        if stop > start
+    ]
+    if not msgs:
+        return SegmentProof(True)
+    sizes = [len(msg) for msg in msgs]
+    _, number, counts = np.unique(np.concatenate(msgs), return_inverse=True, return_counts=True)
+    # What is in one log only is part of no cycle.
+    shared = np.cumsum(counts > 1) - 1
+    keep = counts[number] > 1
+    bounds = np.cumsum([0, *sizes])
+    lanes = [shared[number[start:stop][keep[start:stop]]] for start, stop in pairwise(bounds.tolist())]
+    nothing = [np.empty(0, np.int64)] * len(lanes)
+    knots = tangled(lanes, nothing, int(shared[-1]) + 1 if len(shared) else 0)
+    return SegmentProof(not knots, int(bounds[-1]), len(counts))

@@ -1,0 +1,158 @@
+"""Work for Spark: each task is a row with its description, and answers with a row. Both are small, whatever it reads.
+
+A task never fails the job: a run that can't be read, or can't be checked for any other reason, answers with that
+reason, gets no verdict, and leaves the other runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ..files import RunFiles
+from ._judge import judge
+from ._layout import Layout
+from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
+from ._read import UnreadableError, first_line
+from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
+from ._wire import check_wire
+from .findings import Findings, Verdict, Violation
+
+Log = tuple[int, int]  # process and kind
+
+
+class Judge(msgspec.Struct, frozen=True, tag=True):
+    """All properties of some small runs, or of one large one."""
+
+    runs: list[RunFiles]
+
+
+class Wire(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+
+
+class Group(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+    lane: int
+    key: str  # hexadecimal: it is longer than a JSON number may be
+    kind: int
+
+
+class Multicasts(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+    key: str
+
+
+class Cut(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+    logs: list[Log]
+    moment_us: int
+    widening: int
+
+
+class Stamped(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+    logs: list[Log]
+    low: int
+    high: int
+    key: str
+
+
+class Unstamped(msgspec.Struct, frozen=True, tag=True):
+    run: RunFiles
+    logs: list[Log]
+    starts: list[int]
+    stops: list[int]
+
+
+Task = Judge | Wire | Group | Multicasts | Cut | Stamped | Unstamped
+
+
+class Found(msgspec.Struct, frozen=True, tag=True):
+    """The findings of one run."""
+
+    verdicts: dict[str, Verdict]
+    reasons: dict[str, str]
+    violations: list[Violation]
+
+
+class Refusal(msgspec.Struct, frozen=True, tag=True):
+    reason: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    judged: list[Found | Refusal] = []
+    refusal: str | None = None
+    group: GroupProof | None = None
+    multicasts: MulticastProof | None = None
+    segment: SegmentProof | None = None
+    cut: list[int] | None = None
+
+
+def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Answer]:
+    """The answers, in the order of the tasks."""
+    if not tasks:
+        return []
+    rows = pa.table(
+        {"task": list(range(len(tasks))), "what": [msgspec.json.encode(task).decode() for task in tasks]},
+        schema=pa.schema([("task", pa.int32()), ("what", pa.string())]),
+    )
+    frame = spark.createDataFrame(rows).coalesce(1).repartition(len(tasks))
+    answers = {row.task: row.answer for row in frame.mapInArrow(_work, "task int, answer string").collect()}
+    return [msgspec.json.decode(answers[task], type=Answer) for task in range(len(tasks))]
+
+
+def _work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for frame in frames:
+        numbers, whats = frame.column("task").to_pylist(), frame.column("what").to_pylist()
+        answers = [msgspec.json.encode(perform(msgspec.json.decode(what, type=Task))).decode() for what in whats]
+        yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(answers, pa.string())], ["task", "answer"])
+
+
+def perform(task: Task) -> Answer:
+    try:
+        return _perform(task)
+    except UnreadableError as error:
+        return Answer(refusal=str(error))
+    except Exception as error:  # whatever it was, it concerns this run only
+        return Answer(refusal=f"can't be checked: {type(error).__name__}: {first_line(error)}")
+
+
+def _perform(task: Task) -> Answer:
+    match task:
+        case Judge(runs):
+            return Answer(judged=[_judged(run) for run in runs])
+        case Wire(run):
+            findings = Findings()
+            check_wire(Layout(run, reads_logs=False), findings, run.rows("deliveries"))
+            return Answer(judged=[_found(findings)])
+        case Group(run, lane, key, kind):
+            return Answer(group=prove_group(run, lane, int(key, 16), kind))
+        case Multicasts(run, key):
+            return Answer(multicasts=prove_multicasts(run, int(key, 16)))
+        case Cut(run, logs, moment_us, widening):
+            return Answer(cut=find_cut(run, logs, moment_us, widening))
+        case Stamped(run, logs, low, high, key):
+            return Answer(segment=prove_stamped(run, logs, low, high, int(key, 16)))
+        case Unstamped(run, logs, starts, stops):
+            return Answer(segment=prove_unstamped(run, logs, starts, stops))
+
+
+def _judged(run: RunFiles) -> Found | Refusal:
+    try:
+        return _found(judge(run))
+    except UnreadableError as error:
+        return Refusal(str(error))
+    except Exception as error:
+        return Refusal(f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
+
+
+def _found(findings: Findings) -> Found:
+    return Found(findings.verdicts, findings.reasons, findings.violations())
+
+
+def answer_problem(answers: Sequence[Answer]) -> str | None:
+    return next((answer.refusal for answer in answers if answer.refusal is not None), None)

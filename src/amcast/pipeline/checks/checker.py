@@ -1,0 +1,265 @@
+"""The verdicts of many runs at once, on Spark.
+
+Small runs are judged whole, many in one task. Large ones are proved right in pieces, many tasks a run; one whose proof
+does not go through is judged whole as well, in a task of its own, which names what is wrong. What comes back to the
+driver is a few rows for each run, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ...trace.schema import FINAL, OPTIMISTIC
+from ..files import RunFiles
+from ._judge import reject_strange_claims
+from ._proof import GroupProof, log_files
+from ._tasks import (
+    Answer,
+    Cut,
+    Found,
+    Group,
+    Judge,
+    Multicasts,
+    Refusal,
+    Stamped,
+    Task,
+    Unstamped,
+    Wire,
+    answer_problem,
+    run_tasks,
+)
+from .findings import ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
+
+WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
+_BATCH_ROWS = 1_000_000  # of small runs, for one task
+_SEGMENT_ROWS = 4_000_000
+_BAND_WIDENINGS = (1, 16)
+
+VIOLATIONS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("property", pa.string()),
+        ("messages", pa.list_(pa.int64())),
+        ("processes", pa.list_(pa.int32())),
+        ("explanation", pa.string()),
+    ]
+)
+
+
+def check_files(
+    spark: SparkSession, runs: Sequence[RunFiles], key: int | None = None, whole_rows_max: int = WHOLE_ROWS_MAX
+) -> list[RunReport]:
+    """A report for each run, in order. `key` makes the proofs repeatable; without it one is drawn for this check."""
+    drawn = np.random.SeedSequence(key).generate_state(4, np.uint32)
+    secret = "".join(f"{part:08x}" for part in drawn.tolist())
+    large = [run for run in runs if _rows(run) > whole_rows_max and _is_provable(run)]
+    proved = _prove(spark, large, secret)
+    whole = [run for run in runs if run.path not in proved]
+    judged = dict(zip((run.path for run in whole), _judge(spark, whole), strict=True))
+    return [_report(run, proved.get(run.path) or judged[run.path]) for run in runs]
+
+
+def violations_frame(spark: SparkSession, reports: Sequence[RunReport]) -> DataFrame:
+    """A row for each violation; none is a pass, unless a verdict is unknown."""
+    columns: dict[str, list[object]] = {name: [] for name in VIOLATIONS.names}
+    for report in reports:
+        for found in report.violations:
+            columns["run_id"].append(report.run_id)
+            for name in VIOLATIONS.names[1:]:
+                columns[name].append(getattr(found, name))
+    return spark.createDataFrame(pa.table(columns, schema=VIOLATIONS))
+
+
+def _report(run: RunFiles, result: Found | Refusal) -> RunReport:
+    if isinstance(result, Found):
+        return RunReport(run.run_id, run.path, result.verdicts, result.violations, result.reasons)
+    names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
+    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, result.reason))
+
+
+def _rows(run: RunFiles) -> int:
+    return run.rows("deliveries") + run.rows("multicasts")
+
+
+# ------------------------------------------------------------------------------------------ whole runs
+
+
+def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Found | Refusal]:
+    batches = _batches(runs)
+    answers = run_tasks(spark, [Judge(batch) for batch in batches])
+    results: list[Found | Refusal] = []
+    for batch, answer in zip(batches, answers, strict=True):
+        results += answer.judged or [Refusal(answer.refusal or "no answer")] * len(batch)
+    return results
+
+
+def _batches(runs: list[RunFiles]) -> list[list[RunFiles]]:
+    """Neighbours together, until there is enough for a task. A file costs about as much as some thousand rows."""
+    batches: list[list[RunFiles]] = []
+    room = 0.0
+    for run in runs:
+        cost = _rows(run) + run.rows("wire") + 4_000 * sum(map(len, run.tables.values()))
+        if cost > room or not batches:
+            batches.append([])
+            room = _BATCH_ROWS
+        batches[-1].append(run)
+        room -= cost
+    return batches
+
+
+# ---------------------------------------------------------------------------------------------- proofs
+
+
+@dataclass
+class _Proof:
+    """Of one run, as far as it has come."""
+
+    run: RunFiles
+    groups: list[GroupProof] = field(default_factory=list)
+    messages: int = 0
+    stands: bool = False
+    wire: Found | None = None
+
+    @property
+    def logs(self) -> list[tuple[int, int]]:
+        return [group.stands for group in self.groups]
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
+
+    @property
+    def is_stamped(self) -> bool:
+        return any(group.is_stamped for group in self.groups)
+
+
+def _is_provable(run: RunFiles) -> bool:
+    """Whole runs, in files of one log each, of members of its groups."""
+    members = {process for group in run.info.groups for process in group.processes}
+    files = run.table("deliveries")
+    return (
+        run.info.complete
+        and "fifo" not in run.info.claims
+        and all(file.process in members and file.kind in (FINAL, OPTIMISTIC) for file in files)
+        and all(any(process in run.info.correct for process in group.processes) for group in run.info.groups)
+    )
+
+
+def _prove(spark: SparkSession, runs: list[RunFiles], key: str) -> dict[str, Found | Refusal]:
+    """Those that are right; about the others nothing is known."""
+    proofs = _prove_delivery(spark, runs, key)
+    _prove_order(spark, [proof for proof in proofs if proof.stands], key)
+    return {proof.run.path: _passed(proof) for proof in proofs if proof.stands}
+
+
+def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list[_Proof]:
+    tasks: list[Task] = []
+    bounds: list[tuple[int, int]] = []
+    for run in runs:
+        start = len(tasks)
+        kinds = sorted({kind for _, kind in log_files(run)} | {FINAL})
+        tasks += [Group(run, lane, key, kind) for kind in kinds for lane in range(len(run.info.groups))]
+        tasks.append(Multicasts(run, key))
+        if run.rows("wire") or set(run.info.claims) & {"genuine", "quasi-genuine", "partially-genuine"}:
+            tasks.append(Wire(run))
+        bounds.append((start, len(tasks)))
+    answers = run_tasks(spark, tasks)
+    return [_delivery_proof(run, answers[start:stop]) for run, (start, stop) in zip(runs, bounds, strict=True)]
+
+
+def _delivery_proof(run: RunFiles, answers: list[Answer]) -> _Proof:
+    proof = _Proof(run)
+    groups = [answer.group for answer in answers if answer.group is not None]
+    multicasts = next((answer.multicasts for answer in answers if answer.multicasts is not None), None)
+    wire = next((answer.judged[0] for answer in answers if answer.judged), None)
+    if answer_problem(answers) is not None or multicasts is None or not multicasts.holds:
+        return proof
+    if isinstance(wire, Refusal) or not all(group.holds for group in groups):
+        return proof
+    lanes = len(run.info.groups)
+    for at, group in enumerate(groups):
+        if (group.hash, group.rows) != (multicasts.hashes[at % lanes], multicasts.counts[at % lanes]):
+            return proof
+    proof.groups, proof.messages, proof.wire = groups[:lanes], multicasts.messages, wire
+    stamped = {group.is_stamped for group in proof.groups if group.rows}
+    proof.stands = len(stamped) <= 1
+    return proof
+
+
+def _prove_order(spark: SparkSession, proofs: list[_Proof], key: str) -> None:
+    """Cuts are looked for in a narrow band at first; where that was too narrow, in a wide one."""
+    left = proofs
+    for widening in _BAND_WIDENINGS:
+        _prove_segments(spark, left, key, widening)
+        left = [proof for proof in left if not proof.stands and not proof.is_stamped]
+
+
+def _prove_segments(spark: SparkSession, proofs: list[_Proof], key: str, widening: int) -> None:
+    cuts = _find_cuts(spark, [proof for proof in proofs if not proof.is_stamped], widening)
+    tasks: list[Task] = []
+    bounds: list[tuple[int, int]] = []
+    for proof in proofs:
+        start = len(tasks)
+        tasks += _stamped_tasks(proof, key) if proof.is_stamped else _unstamped_tasks(proof, cuts[proof.run.path])
+        bounds.append((start, len(tasks)))
+    answers = run_tasks(spark, tasks)
+    for proof, (start, stop) in zip(proofs, bounds, strict=True):
+        segments = [answer.segment for answer in answers[start:stop]]
+        held = [segment for segment in segments if segment is not None and segment.holds]
+        counts = (sum(segment.rows for segment in held), sum(segment.messages for segment in held))
+        proof.stands = len(held) == len(segments) and counts == (proof.rows, proof.messages)
+
+
+def _quantiles(proof: _Proof) -> list[int]:
+    """Values that cut the logs into segments of about the wanted size."""
+    samples = np.sort(np.concatenate([np.array(group.samples, np.int64) for group in proof.groups]))
+    count = -(-proof.rows // _SEGMENT_ROWS)
+    if not len(samples) or count < 2:
+        return []
+    at = (np.arange(1, count) * len(samples)) // count
+    return sorted(set(samples[at].tolist()))
+
+
+def _stamped_tasks(proof: _Proof, key: str) -> list[Task]:
+    bounds = [-(1 << 63) + 1, *_quantiles(proof), (1 << 63) - 1]
+    return [Stamped(proof.run, proof.logs, low, high, key) for low, high in pairwise(bounds)]
+
+
+def _find_cuts(spark: SparkSession, proofs: list[_Proof], widening: int) -> dict[str, list[list[int]]]:
+    wanted = [(proof, moment) for proof in proofs for moment in _quantiles(proof)]
+    answers = run_tasks(spark, [Cut(proof.run, proof.logs, moment, widening) for proof, moment in wanted])
+    cuts: dict[str, list[list[int]]] = {proof.run.path: [] for proof in proofs}
+    for (proof, _), answer in zip(wanted, answers, strict=True):
+        if answer.cut is not None:
+            cuts[proof.run.path].append(answer.cut)
+    return cuts
+
+
+def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
+    """Cuts rise in every log: where two cross, the lower one of each counts."""
+    ends = [group.rows for group in proof.groups]
+    rows = np.array([[0] * len(ends), *cuts, ends])
+    rows[1:-1].sort(axis=0)
+    return [Unstamped(proof.run, proof.logs, start, stop) for start, stop in pairwise(rows.tolist())]
+
+
+def _passed(proof: _Proof) -> Found:
+    findings = Findings()
+    for name in ALWAYS_CHECKED:
+        findings.begin(name)
+    if proof.is_stamped:
+        findings.begin("timestamps")
+    elif "timestamps" in proof.run.info.claims:
+        findings.unknown("timestamps", NO_STAMPS)
+    if proof.wire is not None:
+        findings.verdicts.update(proof.wire.verdicts)
+        findings.reasons.update(proof.wire.reasons)
+    reject_strange_claims(proof.run, findings)
+    found = proof.wire.violations if proof.wire is not None else []
+    return Found(findings.verdicts, findings.reasons, [*findings.violations(), *found])

@@ -1,0 +1,118 @@
+"""One look for all figures: colours that colour-blind people can tell apart, thin axes, no decoration.
+
+Lines differ in dashes as well as in colour. What comes from a run (names of runs, kinds, faults) is shown as it is, never
+read as mathematics.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, darkest first; yellow is left out, it vanishes on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+FAULT_COLOUR = "#8c2d04"
+MENDED_COLOUR = "#737373"
+WIDTH_INCHES = 8.4
+_PNG_DPI = 160
+
+_RC: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#555555",
+    "axes.labelcolor": "#222222",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelcolor": "#222222",
+    "ytick.labelcolor": "#222222",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "amcast",
+    "figure.facecolor": "white",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure in both forms. `title` and `note` are for the page, `name` for the files."""
+
+    name: str
+    title: str
+    note: str
+    svg: str
+    png: bytes
+
+
+def styled() -> Any:
+    """A context in which figures are made and saved."""
+    return mpl.rc_context(_RC)
+
+
+def new_figure(height_inches: float) -> Figure:
+    return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+
+
+def picture(name: str, title: str, note: str, figure: Figure) -> Picture:
+    svg, png = io.StringIO(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters that the font does not have
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", metadata=nothing)
+        figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
+    return Picture(name, title, note, svg.getvalue(), png.getvalue())
+
+
+def shown(text: object, length_max: int = 34) -> str:
+    """A label: short, on one line, and not one that starts with the sign for labels to hide."""
+    words = " ".join(str(text).split()) or "-"
+    cut = words if len(words) <= length_max else words[: length_max - 1] + "…"
+    return f" {cut}" if cut.startswith("_") else cut
+
+
+def line_style(index: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[index // len(COLOURS) % len(DASHES)] if index >= len(DASHES) else DASHES[index],
+    }
+
+
+def legend_beside(axes: Axes, title: str | None = None) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), title=title, borderaxespad=0)
+        legend.get_title().set_fontsize(9)
+        legend.set_in_layout(True)
+
+
+def uses_log(values: Sequence[float], ratio: float = 30) -> bool:
+    """Whether values differ so much that a linear axis would hide the small ones."""
+    positive = [value for value in values if value > 0]
+    return bool(positive) and max(positive) / min(positive) > ratio
+
+
+def plain_ticks(axis: Any) -> None:
+    """1, 10, 100 instead of powers of ten."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

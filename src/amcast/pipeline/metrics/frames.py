@@ -1,0 +1,77 @@
+"""The tables that metrics are computed from: those of the trace for many runs at once, and who the processes are.
+
+Every frame has `run_id`. A metric never asks which run it is in: it groups by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ...trace.schema import RunInfo
+from ..files import RunFiles
+from ..ingest import Runs
+
+NOWHERE = "local"  # the region of whoever has none
+
+_PROCESSES = pa.schema([("run_id", pa.string()), ("process", pa.int32()), ("grp", pa.int32()), ("region", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    multicasts: DataFrame
+    deliveries: DataFrame
+    wire: DataFrame
+    faults: DataFrame
+    processes: DataFrame  # run_id, process, grp (null: a client), region
+    latencies: DataFrame | None = None  # what several metrics start from, if somebody keeps it
+
+    def persist(self) -> Frames:
+        """For many metrics of the same rows, which are then read once. `release` gives the memory back."""
+        for frame in self._all():
+            frame.persist()
+        return self
+
+    def release(self) -> None:
+        for frame in self._all():
+            frame.unpersist()
+
+    def _all(self) -> list[DataFrame]:
+        kept = [self.multicasts, self.deliveries, self.wire, self.faults]
+        return kept if self.latencies is None else [*kept, self.latencies]
+
+
+def frames_of(runs: Runs) -> Frames:
+    return Frames(
+        runs.table("multicasts"),
+        runs.table("deliveries"),
+        runs.table("wire"),
+        runs.table("faults"),
+        processes_frame(runs.spark, runs.runs),
+    )
+
+
+def processes_frame(spark: SparkSession, runs: list[RunFiles]) -> DataFrame:
+    """A row for each member of a group and each client whose region is known."""
+    rows = [row for run in runs for row in _rows(run)]
+    columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(_PROCESSES)]
+    return spark.createDataFrame(pa.table(columns, schema=_PROCESSES))
+
+
+def _rows(run: RunFiles) -> Iterator[tuple[str, int, int | None, str]]:
+    regions = regions_of(run.info)
+    members = {process: group.id for group in run.info.groups for process in group.processes}
+    for process in {**members, **regions}:
+        yield run.run_id, process, members.get(process), regions.get(process, NOWHERE)
+
+
+def regions_of(info: RunInfo) -> dict[int, str]:
+    """Process -> region, as far as the run says; whoever wrote it may have put anything there."""
+    said: Any = info.extra.get("regions")
+    if not isinstance(said, dict):
+        return {}
+    return {int(process): str(region) for process, region in said.items() if str(process).isdecimal()}

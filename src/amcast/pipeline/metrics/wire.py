@@ -1,0 +1,118 @@
+"""What messages cost on the wire, who carried them in vain, and where their time went. Without a wire table: no rows.
+
+A wire row carries a message's payload if it names the message and is not smaller than the payload.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ...trace.schema import FINAL
+from ._summary import percentile
+from .frames import Frames
+from .latency import group_deliveries, group_latencies
+
+
+def _members(frames: Frames, process: str, grp: str) -> DataFrame:
+    members = frames.processes.where(F.col("grp").isNotNull())
+    return F.broadcast(members.select("run_id", F.col("process").alias(process), F.col("grp").alias(grp)))
+
+
+def wire_cost(frames: Frames) -> DataFrame:
+    """run_id, kind, messages, bytes, and both for each application message that was delivered anywhere."""
+    final = frames.deliveries.where(F.col("kind") == FINAL)
+    delivered = final.groupBy("run_id").agg(F.count_distinct("msg").alias("delivered"))
+    counted = frames.wire.groupBy("run_id", "kind").agg(
+        F.count("*").alias("messages"), F.sum(F.col("bytes").cast("long")).alias("bytes")
+    )
+    each = [
+        F.round(F.col(name) / F.col("delivered"), 4).alias(f"{name}_per_delivered") for name in ("messages", "bytes")
+    ]
+    return (
+        counted.join(F.broadcast(delivered), on="run_id", how="left")
+        .select("run_id", "kind", "messages", "bytes", *each)
+        .orderBy("run_id", "kind")
+    )
+
+
+def group_overhead(frames: Frames) -> DataFrame:
+    """run_id, grp, received, delivered, overhead: pairs (process, message) whose payload arrived, and was delivered."""
+    payload = frames.multicasts.select("run_id", "msg", F.col("bytes").alias("payload_bytes"))
+    received = (
+        frames.wire.where(F.col("received_us").isNotNull())
+        .join(payload, on=["run_id", "msg"], how="inner")
+        .where(F.col("bytes") >= F.col("payload_bytes"))
+        .join(_members(frames, "dst", "grp"), on=["run_id", "dst"], how="inner")
+        .groupBy("run_id", "grp", F.col("dst").alias("process"), "msg")
+        .agg(F.count("*").alias("copies"))
+    )
+    final = frames.deliveries.where(F.col("kind") == FINAL)
+    delivered = final.groupBy("run_id", "process", "msg").agg(F.lit(1).alias("is_delivered"))
+    return (
+        received.join(delivered, on=["run_id", "process", "msg"], how="left")
+        .groupBy("run_id", "grp")
+        .agg(F.count("*").alias("received"), F.count("is_delivered").alias("delivered"))
+        .withColumn("overhead", F.round(1 - F.col("delivered") / F.col("received"), 6))
+        .orderBy("run_id", "grp")
+    )
+
+
+def message_times(frames: Frames) -> DataFrame:
+    """For each message and destination group, when it was sent, arrived, left for other groups, was delivered.
+
+    received_us: the first arrival from its sender at a process of the group. left_us: when the group had said its
+    part, that is, the first row about the message that left for another group, of the kind of row that left last (a
+    protocol that sends a guess and then the ordered value has said its part with the value); null if none left.
+    """
+    about = frames.wire.where(F.col("msg").isNotNull())
+    sender = frames.multicasts.select("run_id", "msg", F.col("sender").alias("src"))
+    received = (
+        about.join(sender, on=["run_id", "msg", "src"], how="left_semi")
+        .join(_members(frames, "dst", "grp"), on=["run_id", "dst"], how="inner")
+        .groupBy("run_id", "msg", "grp")
+        .agg(F.min("received_us").alias("received_us"))
+    )
+    left = (
+        about.join(_members(frames, "src", "grp"), on=["run_id", "src"], how="inner")
+        .join(_members(frames, "dst", "other"), on=["run_id", "dst"], how="inner")
+        .where(F.col("grp") != F.col("other"))
+        .groupBy("run_id", "msg", "grp", "kind")
+        .agg(F.min("sent_us").alias("left_us"))
+        .groupBy("run_id", "msg", "grp")
+        .agg(F.max("left_us").alias("left_us"))
+    )
+    final = frames.deliveries.where(F.col("kind") == FINAL)
+    return (
+        final.transform(group_deliveries)
+        .transform(group_latencies(frames.multicasts))
+        .join(received, on=["run_id", "msg", "grp"], how="left")
+        .join(left, on=["run_id", "msg", "grp"], how="left")
+    )
+
+
+def time_split(frames: Frames) -> DataFrame:
+    """run_id, destinations, count, and the mean and 95th percentile of three parts of the time until delivery.
+
+    queue: multicast to arrival at the group. consensus: to the moment the group had said its part, or delivered. other
+    groups: from there to delivery. Null where no arrival is on record (the message came another way, or the wire is
+    off).
+    """
+    delivered = F.col("delivered_us")
+    arrived = F.least(F.col("received_us"), delivered)
+    said = F.when(arrived.isNotNull(), F.greatest(arrived, F.least(F.coalesce("left_us", delivered), delivered)))
+    parts = {"queue": arrived - F.col("sent_us"), "consensus": said - arrived, "other_groups": delivered - said}
+    named = message_times(frames).select("run_id", "destinations", *(part.alias(n) for n, part in parts.items()))
+    summaries = [
+        column
+        for name in parts
+        for column in (
+            F.round(F.mean(name), 1).alias(f"{name}_mean_us"),
+            percentile(F.col(name), 0.95).alias(f"{name}_p95_us"),
+        )
+    ]
+    return (
+        named.groupBy("run_id", "destinations")
+        .agg(F.count("*").alias("count"), *summaries)
+        .orderBy("run_id", "destinations")
+    )

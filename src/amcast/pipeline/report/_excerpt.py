@@ -1,0 +1,47 @@
+"""The part of a run that its counterexample is about: what a diagram needs, however large the run is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...trace import Recorder, Run, read_run
+from ...trace.schema import TABLES
+from ..checks import Violation
+from ..files import RunFiles
+
+WHOLE_ROWS_MAX = 2_000_000
+_ROWS_MAX = 100_000  # of each table, about a handful of messages
+
+
+def run_around(run: RunFiles, violation: Violation) -> Run:
+    """The whole run if it is small, else the rows about the violation's messages."""
+    is_here = "://" not in run.path
+    if is_here and run.rows("deliveries") + run.rows("wire") <= WHOLE_ROWS_MAX:
+        return read_run(run.path)
+    return excerpt(run, violation)
+
+
+def excerpt(run: RunFiles, violation: Violation) -> Run:
+    recorder = Recorder()
+    for row in _rows(run, "multicasts", violation):
+        recorder.multicast(row["msg"], row["sender"], row["client_seq"], tuple(row["dst"]), row["t_us"], row["bytes"])
+    for row in _rows(run, "deliveries", violation):
+        recorder.delivery(row["process"], row["grp"], row["pos"], row["msg"], row["kind"], row["ts"], row["t_us"])
+    for row in _rows(run, "wire", violation):
+        recorder.wire(row["src"], row["dst"], row["kind"], row["msg"], row["bytes"], row["sent_us"], row["received_us"])
+    for row in _rows(run, "faults", None):
+        recorder.fault(row["process"], row["t_us"], row["what"], row["detail"])
+    return recorder.run(run.info)
+
+
+def _rows(run: RunFiles, name: str, violation: Violation | None) -> list[dict[str, Any]]:
+    files = [file.path for file in run.table(name)]
+    if not files:
+        return []
+    about = None if violation is None else [("msg", "in", violation.messages)]
+    parts = [pq.read_table(file, filters=about, columns=TABLES[name].names) for file in files]
+    rows: list[dict[str, Any]] = pa.concat_tables(parts).slice(0, _ROWS_MAX).to_pylist()
+    return rows

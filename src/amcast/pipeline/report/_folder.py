@@ -1,0 +1,54 @@
+"""A folder that appears whole or not at all: it is filled beside its place and renamed. Nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...core import UsageError
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """An empty folder to fill. It becomes `target` if nothing goes wrong, and leaves no trace if something does."""
+    refuse_occupied(target)
+    made = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+            # One level below, because the scratch folder itself is closed to other users and a report is not.
+            draft = Path(scratch) / "report"
+            draft.mkdir()
+            yield draft
+            refuse_occupied(target)
+            os.rename(draft, target)
+    except BaseException as error:
+        for parent in made:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise UsageError(f"{target}: can't write the report there: {error.strerror or error}") from error
+        raise
+
+
+def refuse_occupied(target: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UsageError(f"{target} exists and is not a folder: choose another place for the report")
+    if target.is_dir() and any(target.iterdir()):
+        raise UsageError(f"{target} is not empty: remove it, or choose another place for the report")
+
+
+def free_place(root: Path, run_ids: list[str]) -> Path:
+    """`reports/<run_id>`, with a number behind it if that is taken."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_ids[0]).strip(".-") or "run"
+    if len(run_ids) > 1:
+        name += f"-and-{len(run_ids) - 1}-more"
+    place, number = root / name, 1
+    while place.exists() or place.is_symlink():
+        number += 1
+        place = root / f"{name}-{number}"
+    return place

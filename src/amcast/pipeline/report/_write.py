@@ -1,0 +1,96 @@
+"""Everything about some runs in one folder: a page that stands alone, the figures, and the tables behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from ...core import UsageError
+from ...trace import Run
+from ..checks import RunReport, Violation
+from ..figures import Picture, all_figures
+from ..ingest import Runs
+from ..metrics import compute, frames_of
+from ._excerpt import run_around
+from ._folder import new_folder
+from ._page import Content, page
+
+PAGE = "index.html"
+_SMALL_ROWS = 5_000_000
+
+Draw = Callable[[Run, Violation], str]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    folder: Path
+    files: list[str]  # below it
+    tables: Mapping[str, pa.Table]
+
+
+def write_report(
+    runs: Runs,
+    reports: Sequence[RunReport],
+    target: Path,
+    draw: Draw | None = None,
+    progress: Progress = lambda what: None,
+) -> Written:
+    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty."""
+    with new_folder(target) as folder:
+        tables = compute(frames_of(runs), _is_small(runs), progress)
+        names = [run.run_id for run in runs.runs]
+        pictures = all_figures(tables, _faults_by_run(tables["faults"]), names)
+        progress("figures")
+        diagrams = _diagrams(runs, reports, draw) if draw is not None else {}
+        content = Content(runs.runs, reports, tables, pictures, diagrams, runs.quarantined)
+        (folder / PAGE).write_text(page(content), encoding="utf-8", errors="replace")
+        _write_figures(folder / "figures", pictures, diagrams)
+        _write_tables(folder / "tables", tables)
+        progress("page")
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return Written(target, files, tables)
+
+
+def _is_small(runs: Runs) -> bool:
+    return sum(run.rows(name) for run in runs.runs for name in run.tables) <= _SMALL_ROWS
+
+
+def _faults_by_run(faults: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in faults.to_pylist():
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
+def _diagrams(runs: Runs, reports: Sequence[RunReport], draw: Draw) -> dict[str, str]:
+    drawn = {}
+    for run, report in zip(runs.runs, reports, strict=True):
+        if report.violations:
+            try:
+                drawn[run.run_id] = draw(run_around(run, report.violations[0]), report.violations[0])
+            except UsageError:
+                continue  # its parts contradict each other: the words must do
+    return drawn
+
+
+def _write_figures(folder: Path, pictures: Sequence[Picture], diagrams: Mapping[str, str]) -> None:
+    folder.mkdir()
+    for picture in pictures:
+        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+        (folder / f"{picture.name}.png").write_bytes(picture.png)
+    for number, svg in enumerate(diagrams.values(), 1):
+        (folder / f"counterexample-{number}.svg").write_text(svg, encoding="utf-8")
+
+
+def _write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
+    folder.mkdir()
+    for name, data in tables.items():
+        pa_csv.write_csv(data, folder / f"{name}.csv")
+        pq.write_table(data, folder / f"{name}.parquet")

@@ -1,0 +1,87 @@
+"""What a watch has to say: verdicts so far, and each violation once, in the words of the other checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...core import MessageId, ProcessId, message_name
+from ...trace.schema import RunInfo
+from ..checks.findings import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Verdict, Violation
+from .state import WatchState
+
+ONLINE = ("positions", "integrity", "replicas", "prefix", "acyclic")
+AT_THE_END = ("validity", "agreement")
+
+
+class Reporter:
+    def __init__(self, info: RunInfo, state: WatchState) -> None:
+        self._state = state
+        self._names = {
+            process: f"g{group.id}.p{index}" for group in info.groups for index, process in enumerate(group.processes)
+        }
+        self._new: list[Violation] = []
+        for name in ONLINE:
+            state.verdicts.setdefault(name, "pass")
+        for name in AT_THE_END:
+            if name not in state.verdicts:
+                self.unknown(name, CUT_SHORT)
+
+    def begin(self, name: str) -> None:
+        """From here on the property holds unless something is found against it."""
+        if self._state.verdicts.get(name) != "fail":
+            self._state.verdicts[name] = "pass"
+            self._state.reasons.pop(name, None)
+
+    def unknown(self, name: str, reason: str) -> None:
+        if self._state.verdicts.get(name) != "fail":
+            self._state.verdicts[name] = "unknown"
+            self._state.reasons[name] = reason
+
+    def unjudged(self, reason: str) -> None:
+        """A log is not followed any more: what holds elsewhere may be broken there."""
+        self._state.unjudged = reason
+        for name in (*ONLINE, "timestamps"):
+            if name in self._state.verdicts:
+                self.unknown(name, reason)
+
+    def fail(self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str) -> None:
+        """The first few of each property are told: one broken row can break thousands of others."""
+        state = self._state
+        state.verdicts[name] = "fail"
+        state.reasons.pop(name, None)
+        count = state.violations.get(name, 0)
+        state.violations[name] = count + 1
+        if count < VIOLATIONS_PER_PROPERTY:
+            self._new.append(Violation(name, list(messages), list(processes), explanation))
+
+    def is_full(self, name: str) -> bool:
+        return self._state.violations.get(name, 0) >= VIOLATIONS_PER_PROPERTY
+
+    def take(self) -> list[Violation]:
+        """What was found since the last call."""
+        found, self._new = self._new, []
+        return found
+
+    def name(self, process: ProcessId) -> str:
+        return self._names.get(process, f"c{process}")
+
+    def listing(self, processes: list[ProcessId], limit: int = 4) -> str:
+        names = [self.name(process) for process in processes]
+        if len(names) > limit:
+            names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def verdict_of(state: WatchState) -> Verdict:
+    verdicts = state.verdicts.values()
+    if "fail" in verdicts:
+        return "fail"
+    return "unknown" if "unknown" in verdicts else "pass"
+
+
+def groups_text(groups: Iterable[int]) -> str:
+    names = [f"g{group}" for group in groups]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+__all__ = ["AT_THE_END", "ONLINE", "Reporter", "groups_text", "message_name", "verdict_of"]

@@ -1,0 +1,188 @@
+"""Runs the stream: every batch goes through the verifier and is committed; the end of the run is noticed.
+
+The run has ended when `run.json` says `complete` and a trigger that began afterwards finds no new file: whoever writes
+a run writes its last file first and `run.json` last. Triggers without rows count as well, since what is late is late
+by triggers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ...core import UsageError
+from ...trace import read_run_info
+from ...trace.schema import RunInfo
+from ..checks.findings import Verdict, Violation
+from .checkpoint import Checkpoint
+from .reporter import verdict_of
+from .rows import arrived_of, growing_run
+from .verifier import Arrived, Verifier
+
+Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
+
+
+class Watch:
+    """One run, one checkpoint. `now` is the time in seconds, for the lag; `on_event` is called from Spark's thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        run: str | Path,
+        checkpoint: str | Path,
+        on_event: OnEvent = lambda event: None,
+        now: Callable[[], float] = lambda: 0.0,
+        patience: int = 1,
+    ) -> None:
+        self._spark = spark
+        self._folder = Path(run)
+        self._on_event = on_event
+        self._now = now
+        self._info = read_run_info(self._folder)
+        self._checkpoint = Checkpoint(Path(checkpoint))
+        try:
+            self.state = self._checkpoint.load(self._info.run_id)
+            self._verifier = Verifier(self._info, self.state, patience)
+        except BaseException:
+            self._checkpoint.close()
+            raise
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._batches = 0
+
+    # ------------------------------------------------------------------------------------- two ways to run
+
+    def run_once(self) -> Verdict:
+        """What is there now, and no more."""
+        try:
+            info = read_run_info(self._folder)  # before the files: what is complete now has all of them
+            query = self._start({"availableNow": True})
+            try:
+                self._await(query.awaitTermination)
+            finally:
+                _stop(query)
+            if not self._batches:
+                self._idle()
+            if info.complete:
+                self._finish(info)
+            return verdict_of(self.state)
+        finally:
+            self._checkpoint.close()
+
+    def run(self, trigger_s: float = 1.0, wait: Callable[[float], Any] | None = None) -> Verdict:
+        """Until the run is complete."""
+        pause = wait or threading.Event().wait
+        try:
+            query = self._start({"processingTime": f"{int(trigger_s * 1000)} milliseconds"})
+            try:
+                while not self.state.finished:
+                    info = self._reread()
+                    seen = self._batches
+                    self._await(query.processAllAvailable)
+                    if seen == self._batches:
+                        self._idle()
+                    if info.complete:
+                        self._finish(info)
+                    else:
+                        pause(trigger_s)
+            finally:
+                _stop(query)
+            return verdict_of(self.state)
+        finally:
+            self._checkpoint.close()
+
+    def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
+        frame = growing_run(self._spark, self._folder)
+        writer = frame.writeStream.foreachBatch(self._on_batch).option(
+            "checkpointLocation", str(self._checkpoint.spark.resolve())
+        )
+        return writer.trigger(**trigger).start()
+
+    def _await(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if isinstance(self._error, UsageError):
+                raise self._error from None
+            lines = [line for line in str(self._error or error).splitlines() if line.strip()]
+            what = lines[0].strip() if lines else type(error).__name__
+            raise UsageError(f"{self._folder}: the watch stopped: {what}") from error
+
+    def _reread(self) -> RunInfo:
+        """The description may be replaced at this very moment: then the one before holds for another trigger."""
+        try:
+            self._info = read_run_info(self._folder)
+        except UsageError:
+            if not self._folder.is_dir():
+                raise
+        return self._info
+
+    # -------------------------------------------------------------------------------------------- batches
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        try:
+            with self._lock:
+                if batch <= self.state.batch:
+                    return  # it was committed here, and Spark was killed before it noted that
+                rows, written_ms = arrived_of(frame.toArrow())
+                self._batches += 1
+                found = self._verifier.feed(rows)
+                self.state.batch = batch
+                self._commit("batch", found, written_ms)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _idle(self) -> None:
+        with self._lock:
+            if not self.state.finished:
+                self._commit("idle", self._verifier.feed(Arrived()))
+
+    def _finish(self, info: RunInfo) -> None:
+        with self._lock:
+            if not self.state.finished:
+                self._commit("end", self._verifier.finish(info))
+            else:
+                self._on_event(self.status("end"))
+
+    def _commit(self, what: str, found: list[Violation], written_ms: int = 0) -> None:
+        self._checkpoint.commit(self.state, found)
+        for violation in found:
+            self._on_event({"event": "violation", **self._when(), **msgspec.to_builtins(violation)})
+        status = self.status(what)
+        if written_ms:
+            status["lag_s"] = round(max(0.0, self._now() - written_ms / 1000), 3)
+        self._on_event(status)
+
+    def _when(self) -> Event:
+        return {"batch": self.state.batch, "trigger": self.state.tick}
+
+    def status(self, what: str) -> Event:
+        """How things stand, as an event."""
+        state = self.state
+        return {
+            "event": what,
+            **self._when(),
+            "verdict": verdict_of(state),
+            "properties": dict(state.verdicts),
+            "reasons": dict(state.reasons),
+            "violations": sum(state.violations.values()),
+            "multicasts": state.multicasts,
+            "deliveries": state.deliveries,
+            "verified": state.settled.count,
+            "in_flight": len(state.open),
+            "held": state.held,
+        }
+
+
+def _stop(query: StreamingQuery) -> None:
+    with suppress(Exception):  # a session that is gone has no queries either
+        query.stop()

@@ -1,0 +1,114 @@
+"""Runs the waves of a plan on Spark, two at a time, so that no core waits for the slowest task of a wave.
+
+Counts are added up in Spark; what comes back for a wave is one row a cell, with the schedules that broke something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from ...core import UsageError
+from .plan import COUNTS, CellTotals, Chunk, Found, Plan, SwarmSpec
+from .store import SwarmStore, WaveResult
+from .task import ROWS_DDL, task
+
+_WAVES_AT_ONCE = 2
+
+Progress = Callable[[WaveResult], None]
+
+
+class SwarmResult(msgspec.Struct, frozen=True):
+    spec: SwarmSpec
+    cells: tuple[CellTotals, ...]  # in the order of the spec
+    found: tuple[Found, ...]  # by cell and seed
+    resumed: int  # waves that an earlier call had finished
+
+    @property
+    def violations(self) -> int:
+        return sum(cell.violations for cell in self.cells)
+
+
+def run_swarm(
+    spark: SparkSession, plan: Plan, out: Path | None = None, progress: Progress | None = None
+) -> SwarmResult:
+    """With `out`, waves that are there already are not run again; its plan must be this one (see `SwarmStore.plan`)."""
+    store = None if out is None else SwarmStore(out)
+    results: list[WaveResult] = []
+    waves = plan.waves()
+    finished = {} if store is None else store.begin(plan)
+    for number in sorted(finished):
+        _take(finished[number], results, progress)
+    todo = [number for number in range(len(waves)) if number not in finished]
+    pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="swarm")
+    try:
+        running: dict[Future[WaveResult], int] = {}
+        while todo or running:
+            while todo and len(running) < _WAVES_AT_ONCE:
+                number = todo.pop(0)
+                running[pool.submit(_run_wave, spark, plan.spec, waves[number])] = number
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                result = _result_of(future)
+                if store is not None:
+                    store.save(plan, number, result)
+                _take(result, results, progress)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        if running:
+            with suppress(Exception):  # a session that is gone has no jobs either
+                spark.sparkContext.cancelAllJobs()
+    return _add_up(plan.spec, results, len(finished))
+
+
+def _run_wave(spark: SparkSession, spec: SwarmSpec, wave: list[Chunk]) -> WaveResult:
+    rows = spark.range(0, len(wave), 1, len(wave)).transform(lambda frame: _simulate(frame, spec, wave))
+    totals: list[CellTotals] = []
+    found: list[Found] = []
+    for row in rows.transform(_by_cell).collect():
+        totals.append(CellTotals(row["cell"], *(row[name] for name in COUNTS)))
+        found += [msgspec.json.decode(text, type=Found) for text in row["found"]]
+    return WaveResult(totals, sorted(found, key=lambda one: (one.cell, one.seed)))
+
+
+def _simulate(chunks: DataFrame, spec: SwarmSpec, wave: list[Chunk]) -> DataFrame:
+    return chunks.mapInArrow(task(spec, wave), ROWS_DDL)
+
+
+def _by_cell(rows: DataFrame) -> DataFrame:
+    sums = [F.sum(name).alias(name) for name in COUNTS]
+    return rows.groupBy("cell").agg(*sums, F.collect_list("found").alias("found"))
+
+
+def _result_of(future: Future[WaveResult]) -> WaveResult:
+    try:
+        return future.result()
+    except UsageError:
+        raise
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        # What a task raised is the last line of its traceback, not the first of Spark's page.
+        told = next((line for line in lines if "Error: " in line and "Exception: Traceback" not in line), None)
+        what = told or (lines[0] if lines else type(error).__name__)
+        raise UsageError(f"a task of the swarm failed: {what.strip()}") from error
+
+
+def _take(result: WaveResult, results: list[WaveResult], progress: Progress | None) -> None:
+    results.append(result)
+    if progress is not None:
+        progress(result)
+
+
+def _add_up(spec: SwarmSpec, results: list[WaveResult], resumed: int) -> SwarmResult:
+    totals = {index: CellTotals(index) for index in range(len(spec.cells))}
+    for result in results:
+        for part in result.totals:
+            totals[part.cell] = totals[part.cell].plus(part)
+    found = sorted((one for result in results for one in result.found), key=lambda one: (one.cell, one.seed))
+    return SwarmResult(spec, tuple(totals.values()), tuple(found), resumed)

@@ -1,0 +1,109 @@
+"""What a task does: runs its seeds one after the other, checks each, and shrinks the first that break something.
+
+A task is a function of its chunk: run again, after a worker was lost, it says the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ...core import UsageError
+from ...sim import Scenario, SimResult, parse_kinds, simulate
+from ...sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
+from .plan import COUNTS, Cell, Chunk, Found, SwarmSpec
+
+FOUND_MAX = 20  # of one task: who finds more has a protocol that never works
+SHRUNK_MAX = 2
+SHRINK_TRIES = 60
+
+ROWS = pa.schema([("cell", pa.int32()), *((name, pa.int64()) for name in COUNTS), ("found", pa.string())])
+ROWS_DDL = f"cell int, {', '.join(f'{name} bigint' for name in COUNTS)}, found string"
+
+Run = Callable[[Scenario], SimResult]
+
+
+def scenario_of(cell: Cell, seed: int) -> Scenario:
+    return fuzz_scenario(cell.protocol, seed, parse_kinds(cell.faults), cell.replicas, cell.groups)
+
+
+def runner(variant: str | None) -> Run:
+    """The simulator as it is, or with the protocol that an attribute of an importable module gives."""
+    if variant is None:
+        return simulate
+    module, _, name = variant.partition(":")
+    try:
+        build = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{variant}: {error}") from error
+    return partial(simulate, spec=build())
+
+
+def probe_cell(
+    cell: Cell, seed: int, clock: Callable[[], float], runs_max: int = 6, variant: str | None = None
+) -> float:
+    """How long a schedule takes here, in the clock's seconds; also says what is wrong with a cell before a job starts."""
+    run = runner(variant)
+    fuzz_one(scenario_of(cell, seed), run)  # the first one warms up
+    start = clock()
+    for number in range(runs_max):
+        fuzz_one(scenario_of(cell, seed + number), run)
+    return (clock() - start) / runs_max
+
+
+def task(spec: SwarmSpec, wave: list[Chunk]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow: rows are numbers of chunks of the wave."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield run_chunk(spec, wave[number])
+
+    return work
+
+
+def run_chunk(spec: SwarmSpec, chunk: Chunk) -> pa.RecordBatch:
+    """One row of counts, and one for each schedule kept that broke something."""
+    run = runner(spec.variant)
+    cell = spec.cells[chunk.cell]
+    counts = dict.fromkeys(COUNTS, 0)
+    found: list[Found] = []
+    for seed in range(chunk.first_seed, chunk.first_seed + chunk.seeds):
+        result = fuzz_one(scenario_of(cell, seed), run)
+        _count(counts, result)
+        if result.finding is not None and len(found) < FOUND_MAX:
+            found.append(_describe(chunk.cell, result.finding, run, shrinks=len(found) < SHRUNK_MAX))
+    rows: list[dict[str, Any]] = [{"cell": chunk.cell, **counts, "found": None}]
+    nothing = dict.fromkeys(COUNTS, 0)
+    rows += [{"cell": chunk.cell, **nothing, "found": msgspec.json.encode(one).decode()} for one in found]
+    return pa.RecordBatch.from_pylist(rows, schema=ROWS)
+
+
+def _count(counts: dict[str, int], result: FuzzResult) -> None:
+    counts["schedules"] += 1
+    counts["messages"] += result.messages
+    counts["deliveries"] += result.deliveries
+    counts["wire_messages"] += result.wire_messages
+    counts["faults"] += result.faults
+    counts["violations"] += result.finding is not None
+
+
+def _describe(cell: int, finding: Finding, run: Run, shrinks: bool) -> Found:
+    made = shrink(finding.scenario, run, SHRINK_TRIES) if shrinks else finding.scenario
+    violation = (violations_of(run(made)) if shrinks else finding.violations)[0]
+    return Found(
+        cell,
+        finding.seed,
+        violation.property,
+        violation.messages,
+        violation.processes,
+        violation.explanation,
+        made.plan.describe(made.topology()),
+        msgspec.to_builtins(finding.scenario),
+        msgspec.to_builtins(made) if shrinks else None,
+    )

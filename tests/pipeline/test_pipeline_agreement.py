@@ -1,0 +1,66 @@
+"""The Spark checker and the in-memory checker agree, on good and damaged runs, hundreds in one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from amcast.pipeline import TraceSpec, check_runs, generate_trace, read_runs, violations
+from amcast.pipeline.checks import checker, oracle
+from amcast.pipeline.checks.checker import check_files
+from tests.pipeline.agreement import assert_same, write_damaged, write_generated
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def test_five_hundred_damaged_runs_in_one_job(spark: SparkSession, tmp_path: Path) -> None:
+    write_damaged(tmp_path, range(440))
+    write_generated(tmp_path, range(4))
+    runs = read_runs(spark, str(tmp_path))
+    assert len(runs) == 500
+    assert not runs.quarantined
+    reports = check_runs(spark, runs)
+    assert {report.verdict for report in reports} == {"pass", "fail", "unknown"}
+    for report in reports:
+        assert_same(report, Path(report.path))
+
+
+def test_proofs_in_pieces_agree(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "_SEGMENT_ROWS", 300)
+    write_generated(tmp_path, range(2))
+    runs = read_runs(spark, str(tmp_path))
+    for report in check_files(spark, runs.runs, key=1, whole_rows_max=0):
+        assert_same(report, Path(report.path))
+
+
+def test_violations_are_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("good", "cycle3"):
+        damages = () if name == "good" else (name,)
+        spec = TraceSpec(deliveries=2_000, run_id=name, stamped=False, damages=damages)
+        generate_trace(tmp_path / name, spec)
+    frame = violations(spark, read_runs(spark, str(tmp_path)))
+    rows = frame.collect()
+    assert frame.columns == ["run_id", "property", "messages", "processes", "explanation"]
+    assert [(row.run_id, row.property, len(row.messages)) for row in rows] == [("cycle3", "acyclic", 3)]
+
+
+def test_the_plain_definitions_in_sql_agree(spark: SparkSession, tmp_path: Path) -> None:
+    write_damaged(tmp_path, range(1000, 1060))
+    runs = read_runs(spark, str(tmp_path))
+    handed = {row.run_id for row in runs.table("faults").where("what = 'restored'").select("run_id").collect()}
+    tables = oracle.Tables(
+        runs.table("deliveries").cache(),
+        runs.table("multicasts").cache(),
+        runs.table("faults").cache(),
+        oracle.members_frame(spark, runs.runs),
+    )
+    found: dict[str, set[str]] = {run.run_id: set() for run in runs.runs}
+    for question in (*oracle.LINEAR, *oracle.PAIRS):
+        for row in question(tables).collect():
+            found[row.run_id].add(row.property)
+    for report in check_runs(spark, runs):
+        if report.run_id not in handed:
+            failed = {name for name, verdict in report.properties.items() if verdict == "fail"} - {"genuine"}
+            assert found[report.run_id] & report.properties.keys() == failed, report.path

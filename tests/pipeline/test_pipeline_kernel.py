@@ -1,0 +1,103 @@
+"""The work of the tasks, without Spark: whole runs and proofs in pieces, down to segments of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from amcast.pipeline import RunReport, TraceSpec, generate_trace
+from amcast.pipeline._damage import DAMAGES
+from amcast.pipeline._inspect import inspect_run
+from amcast.pipeline.checks import _proof, _segments, _tasks, checker
+from amcast.pipeline.checks._tasks import Answer, Judge, Task
+from amcast.pipeline.checks.checker import check_files
+from tests.pipeline.agreement import assert_same, small_spec, write_damaged
+
+
+class Tasks:
+    """Performs tasks here and counts them."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def run(self, _: object, tasks: Sequence[Task]) -> list[Answer]:
+        self.kinds += [type(task).__name__ for task in tasks]
+        return [_tasks.perform(task) for task in tasks]
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    performed = Tasks()
+    monkeypatch.setattr(checker, "run_tasks", performed.run)
+    return performed
+
+
+@pytest.fixture
+def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "_SEGMENT_ROWS", 400)
+    monkeypatch.setattr(_proof, "_CHUNK_ROWS", 40)
+    monkeypatch.setattr(_segments, "_BAND_ROWS", 8)
+
+
+def check_one(folder: Path, whole_rows_max: int = 0) -> RunReport:
+    (report,) = check_files(None, [inspect_run(str(folder))], key=7, whole_rows_max=whole_rows_max)  # type: ignore[arg-type]
+    return report
+
+
+@pytest.mark.usefixtures("tiny_pieces")
+@pytest.mark.parametrize("name", [None, *DAMAGES])
+def test_proofs_overlook_no_damage(tasks: Tasks, tmp_path: Path, name: str | None) -> None:
+    for seed in range(2):
+        folder = tmp_path / str(seed)
+        spec = small_spec(seed, name)
+        generate_trace(folder, spec)
+        tasks.kinds.clear()
+        report = check_one(folder)
+        assert_same(report, folder)
+        if report.verdict == "pass" and spec.stamped:
+            assert "Judge" not in tasks.kinds
+
+
+@pytest.mark.usefixtures("tiny_pieces")
+def test_good_runs_are_proved_in_many_segments(tasks: Tasks, tmp_path: Path) -> None:
+    """Also with hundreds of messages in flight at every moment, and with a hundred groups."""
+    for groups, stamped, in_flight_us in ((8, True, 150_000), (8, False, 150_000), (100, False, 2_000)):
+        folder = tmp_path / f"{groups}-{stamped}"
+        spec = TraceSpec(deliveries=12_000, groups=groups, stamped=stamped, in_flight_us=in_flight_us, rate=4_000)
+        generate_trace(folder, spec)
+        tasks.kinds.clear()
+        assert_same(check_one(folder), folder)
+        assert "Judge" not in tasks.kinds
+        assert tasks.kinds.count("Stamped" if stamped else "Unstamped") > 5
+
+
+@pytest.mark.usefixtures("tasks", "tiny_pieces")
+def test_damaged_runs_with_and_without_proofs(tmp_path: Path) -> None:
+    write_damaged(tmp_path, range(5000, 5030))
+    for folder in sorted(tmp_path.iterdir()):
+        for whole_rows_max in (0, 1_000_000):
+            assert_same(check_one(folder, whole_rows_max), folder)
+
+
+def test_a_corrupt_page_gives_no_verdict(tasks: Tasks, tmp_path: Path) -> None:
+    generate_trace(tmp_path / "run", TraceSpec(deliveries=50_000, groups=2))
+    run = inspect_run(str(tmp_path / "run"))
+    file = Path(run.table("deliveries")[0].path)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 64] = bytes(64)
+    file.write_bytes(content)
+    for whole_rows_max in (0, 1_000_000):
+        (report,) = check_files(None, [run], whole_rows_max=whole_rows_max)  # type: ignore[arg-type]
+        assert set(report.properties.values()) == {"unknown"}
+        assert file.name in report.reasons["acyclic"]
+
+
+def test_one_bad_run_leaves_the_others_alone(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        generate_trace(tmp_path / name, TraceSpec(deliveries=500, groups=2, run_id=name))
+    runs = [inspect_run(str(tmp_path / name)) for name in ("one", "other")]
+    Path(runs[0].table("multicasts")[0].path).unlink()
+    answer = _tasks.perform(Judge(runs))
+    assert [type(result).__name__ for result in answer.judged] == ["Refusal", "Found"]
