@@ -51,7 +51,7 @@ run: $(STAMP) ## Run the demo
 	@$(BIN)/amcast demo
 
 test: $(STAMP) ## Run the tests on all cores
-	$(BIN)/python -m pytest -q -n auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(PYTEST_ARGS)
 
 check: ## Run what CI runs: lint, then test
 	@$(MAKE) --no-print-directory lint

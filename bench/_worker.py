@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -30,16 +31,21 @@ class Job(msgspec.Struct, frozen=True):
     messages: int
     groups: int = 8
     pauses_us: tuple[int, ...] = ()
+    stretch_us: int = 0  # if set, the CPU time of every stretch of so much simulated time is told apart
 
 
 class Cost(msgspec.Struct, frozen=True):
-    simulate_s: float
+    stretches_s: tuple[float, ...]
     write_s: float
     wire_messages: int
     deliveries: int
     events: int
     end_us: int
     peak_rss_mb: float
+
+    @property
+    def simulate_s(self) -> float:
+        return sum(self.stretches_s)
 
     @property
     def cpu_s(self) -> float:
@@ -59,15 +65,16 @@ def perform(job: Job) -> Cost:
     )
     for pause_us in job.pauses_us:
         simulation.loop.at(pause_us, _pause)
-    start = time.process_time()
+    clock = _Clock(simulation, job.stretch_us)
     result = simulation.run()
-    simulated = time.process_time()
+    clock.mark()
+    simulated = clock.marks[-1]
     _write(result)
     written = time.process_time()
     assert result.complete, "the run did not deliver all its messages"
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Cost(
-        simulated - start,
+        tuple(later - earlier for earlier, later in pairwise(clock.marks)),
         written - simulated,
         result.wire_messages,
         result.deliveries,
@@ -75,6 +82,25 @@ def perform(job: Job) -> Cost:
         result.end_us,
         peak_kb / 1024,
     )
+
+
+class _Clock:
+    """Reads the CPU time now, and after every stretch of simulated time."""
+
+    def __init__(self, simulation: Simulation, stretch_us: int) -> None:
+        self._loop = simulation.loop
+        self._stretch_us = stretch_us
+        self.marks: list[float] = []
+        if stretch_us:
+            self._loop.at(stretch_us, self._tick)
+        self.mark()
+
+    def mark(self) -> None:
+        self.marks.append(time.process_time())
+
+    def _tick(self) -> None:
+        self.mark()
+        self._loop.at(self._loop.now + self._stretch_us, self._tick)
 
 
 def _write(result: SimResult) -> None:

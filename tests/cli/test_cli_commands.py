@@ -13,6 +13,7 @@ import pytest
 
 from amcast import __version__
 from amcast.check import PROPERTIES
+from amcast.cli._demo import new_folder
 from amcast.protocols import PROTOCOLS, ProtocolSpec
 from amcast.sim import FaultPlan, scenario, simulate
 from amcast.sim.faults import Crash
@@ -32,6 +33,11 @@ def write(folder: Path, mutant: str | None = None, **settings: Any) -> Path:
     result = simulate(made, spec_of(mutant) if mutant else None)
     write_run(folder, result.info, result.recorder)
     return folder
+
+
+def run_program(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from amcast.cli import main; main()"]
+    return subprocess.run([*program, *words], capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
 # -- protocols, hops
@@ -218,12 +224,31 @@ def test_fuzz_finds_shrinks_and_replays(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert cli("check", Path(violation["scenario"]).parent / "run").code == 1
 
 
-def test_demo_runs_checks_and_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
-    for number in (1, 2):
-        outcome = cli("demo", "--seed", 2)
-        assert outcome.code == 0
-        assert "verdict: pass" in outcome.out
-        assert len(list((tmp_path / "runs").iterdir())) == number
+def test_demo_runs_verifies_on_spark_and_reports(tmp_path: Path) -> None:
+    ended = run_program("demo", "--seed", "2", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "verdict: pass" in ended.stdout
+    page = tmp_path / "reports" / "demo-1" / "index.html"
+    assert page.exists()
+    assert str(page.relative_to(tmp_path)) in ended.stdout
+    assert {each.name for each in tmp_path.iterdir()} == {"runs", "reports"}
+
+
+def test_new_folders_overwrite_nothing(tmp_path: Path) -> None:
+    assert new_folder(tmp_path, "demo") == tmp_path / "demo-1"
+    (tmp_path / "demo-1").mkdir()
+    assert new_folder(tmp_path, "demo") == tmp_path / "demo-2"
+
+
+def test_both_engines_say_the_same(cli: Cli, tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad", mutant="retry-twice", retry_us=100, interval_us=50)
+    good = write(tmp_path / "good")
+    ended = run_program("check", str(bad), str(good), "--engine", "spark", "--json", cwd=tmp_path)
+    assert ended.returncode == 1, ended.stderr
+    on_spark, in_memory = json.loads(ended.stdout), cli("check", bad, good, "--json").json
+    assert on_spark["verdict"] == in_memory["verdict"] == "fail"
+    assert on_spark["properties"] == in_memory["properties"]
+    assert on_spark.keys() == in_memory.keys()
 
 
 # -- the program
@@ -231,15 +256,14 @@ def test_demo_runs_checks_and_overwrites_nothing(cli: Cli, tmp_path: Path) -> No
 
 def test_version_and_help(cli: Cli) -> None:
     assert cli("--version").out.strip() == f"amcast {__version__}"
-    for command in ("protocols", "hops", "sim", "check", "fuzz", "demo"):
+    for command in ("protocols", "hops", "sim", "check", "report", "fuzz", "swarm", "watch", "tracegen", "demo"):
         outcome = cli(command, "--help")
         assert outcome.code == 0
         assert "Example" in outcome.out
 
 
 def test_exit_codes_reach_the_shell(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from amcast.cli import main; main()"]
-    bad = subprocess.run([*program, "sim", "-p", "nope"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    bad = run_program("sim", "-p", "nope", cwd=tmp_path)
     assert bad.returncode == 2
     assert bad.stdout == ""
     assert bad.stderr.count("\n") == 1

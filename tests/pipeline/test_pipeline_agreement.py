@@ -29,7 +29,7 @@ def test_five_hundred_damaged_runs_in_one_job(spark: SparkSession, tmp_path: Pat
 
 def test_proofs_in_pieces_agree(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "_SEGMENT_ROWS", 300)
-    write_generated(tmp_path, range(2))
+    write_generated(tmp_path, range(1, 2))
     runs = read_runs(spark, str(tmp_path))
     for report in check_files(spark, runs.runs, key=1, whole_rows_max=0):
         assert_same(report, Path(report.path))
@@ -47,7 +47,7 @@ def test_violations_are_a_frame(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_plain_definitions_in_sql_agree(spark: SparkSession, tmp_path: Path) -> None:
-    write_damaged(tmp_path, range(1000, 1060))
+    write_damaged(tmp_path, range(1000, 1040))
     runs = read_runs(spark, str(tmp_path))
     handed = {row.run_id for row in runs.table("faults").where("what = 'restored'").select("run_id").collect()}
     tables = oracle.Tables(

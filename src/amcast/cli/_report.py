@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ..check import Violation, space_time_svg
 from ..core import UsageError
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
         if out is not None:
             refuse_occupied(out)  # before minutes of work, not after
-        read, reports, written = _make(runs, out, master, remote, quiet=as_json)
+        read, reports, written = make_report(runs, out, master, remote, quiet=as_json)
         if as_json:
             print_json(_document(read, reports, written))
         else:
@@ -55,7 +56,7 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(EXIT_CODES[worst([found.verdict for found in reports])])
 
 
-def _make(
+def make_report(
     paths: list[str], out: Path | None, master: str | None, remote: str | None, quiet: bool
 ) -> tuple[Runs, list[RunReport], Written]:
     from pyspark.errors import PySparkException
@@ -109,12 +110,16 @@ def _document(read: Runs, reports: list[RunReport], written: Written) -> dict[st
 
 
 def _show(read: Runs, reports: list[RunReport], written: Written) -> None:
-    from ..pipeline.report import PAGE
-
     for found in reports:
-        console.print(f"[bold]{found.run_id}[/bold]  {coloured(found.verdict)}", highlight=False)
+        console.print(f"[bold]{escape(found.run_id)}[/bold]  {coloured(found.verdict)}", highlight=False)
         for violation in found.violations[:1]:
             console.print(f"  {violation.property}: {violation.explanation}", highlight=False, markup=False)
     for aside in read.quarantined:
         console.print(f"set aside: {aside.path}: {aside.reason}", highlight=False, markup=False)
-    console.print(f"report: {written.folder / PAGE}", highlight=False, markup=False)
+    console.print(f"report: {report_page(written)}", highlight=False, markup=False)
+
+
+def report_page(written: Written) -> Path:
+    from ..pipeline.report import PAGE
+
+    return written.folder / PAGE

@@ -6,7 +6,6 @@ on a part of its rows would be a verdict on another run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -132,8 +131,3 @@ def _only_value(footer: pq.FileMetaData, column: str) -> int | None:
 def first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def is_hidden(names: Sequence[str]) -> bool:
-    """Scratch folders of writers and what Spark leaves beside its output."""
-    return any(name.startswith((".", "_")) or name.endswith(".tmp") for name in names)

@@ -58,8 +58,10 @@ class Runs:
             return self.spark.createDataFrame([], empty)
         owners = pa.table({"file": [_as_uri(path) for path, _ in files], "run_id": [run for _, run in files]})
         rows = self.spark.read.schema(schema).parquet(*(path for path, _ in files))
-        # Spark writes local paths with one slash or three; ours have three.
-        file = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:///")
+        # Spark writes local paths with one slash or three, and percent-encoded; ours have three, and are plain. A plus
+        # sign stands for itself in a path, and for a space in what `url_decode` takes.
+        encoded = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
+        file = F.regexp_replace(F.url_decode(encoded), "^file:/+", "file:///")
         return (
             rows.withColumn("file", file)
             .join(F.broadcast(self.spark.createDataFrame(owners)), on="file", how="inner")

@@ -60,7 +60,9 @@ def spark_session(
         raise UsageError("name a Spark master or a Spark Connect endpoint, not both")
     if remote:
         return _connect(remote, app, options or {})
-    if SparkContext._active_spark_context is not None:  # there is one for each process, however it was asked for
+    active = SparkContext._active_spark_context
+    if active is not None:
+        _refuse_another(active.master, master)
         return SparkSession.builder.getOrCreate()
     return _start(master or os.environ.get("MASTER") or "local[*]", app, options or {})
 
@@ -95,6 +97,14 @@ def stop_session(spark: SparkSession) -> None:
     SparkContext._jvm = None
 
 
+def _refuse_another(active: str, master: str | None) -> None:
+    """There is one session for each process. All local ones are as good as each other."""
+    if master is None or master == active or (is_local(master) and is_local(active)):
+        return
+    _refuse_dead(master)
+    raise UsageError(f"this process has a Spark session on {active} already: stop it before one on {master}")
+
+
 def is_local(master: str) -> bool:
     return master.startswith(_LOCAL_MASTERS)
 
@@ -113,7 +123,9 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
         builder = builder.config(name, value)
     with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
         try:
-            spark: SparkSession = _within(_START_SECONDS * 3, builder.getOrCreate)
+            # On a busy machine a local session takes a minute; nobody else has to answer for it.
+            start = builder.getOrCreate
+            spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS * 3, start)
         except UsageError:
             raise
         except Exception as error:
@@ -137,6 +149,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",  # at most; the checks' own memory is in the workers
             "spark.local.dir": str(scratch),
         }
     return settings

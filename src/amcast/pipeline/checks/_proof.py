@@ -30,6 +30,7 @@ from ._read import NULL, Int64s, UnreadableError, batches, numbers, read_columns
 
 UInt64s = npt.NDArray[np.uint64]
 
+_GROUP_ID_MAX = 1 << 20  # groups are looked up in a table
 _CHUNK_ROWS = 1 << 17  # what a core's cache holds of some columns
 
 
@@ -213,6 +214,8 @@ def prove_multicasts(files: RunFiles, key: int) -> MulticastProof:
     for file in files.table("faults"):
         if RESTORED in read_columns(file.path, ("what",)).column("what").to_pylist():
             return MulticastProof(False)
+    if max(group.id for group in files.info.groups) > _GROUP_ID_MAX:
+        return MulticastProof(False)
     walk = _MulticastWalk(files, key)
     for file in files.table("multicasts"):
         for table in batches(file.path, ("msg", "dst"), _CHUNK_ROWS):
@@ -224,11 +227,14 @@ def prove_multicasts(files: RunFiles, key: int) -> MulticastProof:
 class _MulticastWalk:
     def __init__(self, files: RunFiles, key: int) -> None:
         self._key = key
-        self._known = np.array(sorted(group.id for group in files.info.groups))
-        by_id = {group.id: index for index, group in enumerate(files.info.groups)}
-        self._lane = [by_id[int(group)] for group in self._known]
-        self._hashes = np.zeros(len(self._known), np.uint64)
-        self._counts = np.zeros(len(self._known), np.int64)
+        known = [group.id for group in files.info.groups]
+        self._lanes = len(known)
+        # Small integers are sorted in linear time. Ids beyond the table are nobody's.
+        kind = np.uint8 if self._lanes < 1 << 8 else np.uint16 if self._lanes < 1 << 16 else np.uint32
+        self._lane = np.full(max(known) + 2, self._lanes, kind)
+        self._lane[known] = np.arange(self._lanes)
+        self._hashes = np.zeros(self._lanes, np.uint64)
+        self._counts = np.zeros(self._lanes, np.int64)
         self._ids: list[Int64s] = []
 
     def add(self, table: pa.Table, path: str) -> bool:
@@ -241,13 +247,11 @@ class _MulticastWalk:
         dst = flat.to_numpy(zero_copy_only=False)
         if not sizes.all() or not self._ascend(sizes, dst):
             return False
-        place = np.minimum(np.searchsorted(self._known, dst), len(self._known) - 1)
-        if (self._known[place] != dst).any():
+        lane = self._lane[np.clip(dst, -1, len(self._lane) - 1)]
+        if (lane == self._lanes).any():
             return False
-        # Few different values: sorting small integers is linear.
-        small = place.astype(np.uint8 if len(self._known) <= 1 << 8 else np.uint16)
-        order = np.argsort(small, kind="stable")
-        counts = np.bincount(small, minlength=len(self._known))
+        order = np.argsort(lane, kind="stable")
+        counts = np.bincount(lane, minlength=self._lanes)
         hashes = np.repeat(keyed_hash(msg, self._key), sizes)[order]
         present = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[present]
@@ -270,7 +274,4 @@ class _MulticastWalk:
         ids.sort()
         if (ids[1:] == ids[:-1]).any():
             return MulticastProof(False)
-        hashes, counts = [0] * len(self._lane), [0] * len(self._lane)
-        for place, lane in enumerate(self._lane):
-            hashes[lane], counts[lane] = int(self._hashes[place]), int(self._counts[place])
-        return MulticastProof(True, len(ids), hashes, counts)
+        return MulticastProof(True, len(ids), self._hashes.tolist(), self._counts.tolist())

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
+
+from .._inspect import filesystem_of, first_line
 
 NULL = -(1 << 63)
 
@@ -31,13 +32,6 @@ def open_parquet(uri: str) -> pq.ParquetFile:
         return pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True)
     except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
         raise UnreadableError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
-
-
-def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
-    if "://" not in uri and not uri.startswith("file:"):
-        return fs.LocalFileSystem(), uri
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    return filesystem, path
 
 
 def read_columns(uri: str, names: Sequence[str], row_groups: Sequence[int] | None = None) -> pa.Table:
@@ -82,8 +76,3 @@ def numbers(table: pa.Table, name: str, where: str, nullable: bool = False) -> n
     if column.num_chunks == 1:
         return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

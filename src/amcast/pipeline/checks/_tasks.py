@@ -12,11 +12,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from .._inspect import first_line
 from ..files import RunFiles
 from ._judge import judge
 from ._layout import Layout
 from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
-from ._read import UnreadableError, first_line
+from ._read import UnreadableError
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
 from ._wire import check_wire
 from .findings import Findings, Verdict, Violation
@@ -34,11 +35,12 @@ class Wire(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
 
 
-class Group(msgspec.Struct, frozen=True, tag=True):
+class Groups(msgspec.Struct, frozen=True, tag=True):
+    """Some groups of a run, and the kinds of their logs. A task costs as much as some hundred thousand rows."""
+
     run: RunFiles
-    lane: int
+    lanes: list[tuple[int, int]]
     key: str  # hexadecimal: it is longer than a JSON number may be
-    kind: int
 
 
 class Multicasts(msgspec.Struct, frozen=True, tag=True):
@@ -68,7 +70,7 @@ class Unstamped(msgspec.Struct, frozen=True, tag=True):
     stops: list[int]
 
 
-Task = Judge | Wire | Group | Multicasts | Cut | Stamped | Unstamped
+Task = Judge | Wire | Groups | Multicasts | Cut | Stamped | Unstamped
 
 
 class Found(msgspec.Struct, frozen=True, tag=True):
@@ -86,7 +88,7 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 class Answer(msgspec.Struct, frozen=True):
     judged: list[Found | Refusal] = []
     refusal: str | None = None
-    group: GroupProof | None = None
+    groups: list[GroupProof] = []
     multicasts: MulticastProof | None = None
     segment: SegmentProof | None = None
     cut: list[int] | None = None
@@ -129,8 +131,8 @@ def _perform(task: Task) -> Answer:
             findings = Findings()
             check_wire(Layout(run, reads_logs=False), findings, run.rows("deliveries"))
             return Answer(judged=[_found(findings)])
-        case Group(run, lane, key, kind):
-            return Answer(group=prove_group(run, lane, int(key, 16), kind))
+        case Groups(run, lanes, key):
+            return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
         case Multicasts(run, key):
             return Answer(multicasts=prove_multicasts(run, int(key, 16)))
         case Cut(run, logs, moment_us, widening):

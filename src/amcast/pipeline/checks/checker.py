@@ -23,7 +23,7 @@ from ._tasks import (
     Answer,
     Cut,
     Found,
-    Group,
+    Groups,
     Judge,
     Multicasts,
     Refusal,
@@ -38,6 +38,7 @@ from .findings import ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
 
 WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
 _BATCH_ROWS = 1_000_000  # of small runs, for one task
+_GROUPS_ROWS = 2_000_000  # of deliveries, for one task
 _SEGMENT_ROWS = 4_000_000
 _BAND_WIDENINGS = (1, 16)
 
@@ -164,7 +165,9 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
     for run in runs:
         start = len(tasks)
         kinds = sorted({kind for _, kind in log_files(run)} | {FINAL})
-        tasks += [Group(run, lane, key, kind) for kind in kinds for lane in range(len(run.info.groups))]
+        lanes = [(lane, kind) for kind in kinds for lane in range(len(run.info.groups))]
+        share = max(1, len(lanes) * _GROUPS_ROWS // run.rows("deliveries"))
+        tasks += [Groups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
         tasks.append(Multicasts(run, key))
         if run.rows("wire") or set(run.info.claims) & {"genuine", "quasi-genuine", "partially-genuine"}:
             tasks.append(Wire(run))
@@ -175,7 +178,7 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
 
 def _delivery_proof(run: RunFiles, answers: list[Answer]) -> _Proof:
     proof = _Proof(run)
-    groups = [answer.group for answer in answers if answer.group is not None]
+    groups = [group for answer in answers for group in answer.groups]
     multicasts = next((answer.multicasts for answer in answers if answer.multicasts is not None), None)
     wire = next((answer.judged[0] for answer in answers if answer.judged), None)
     if answer_problem(answers) is not None or multicasts is None or not multicasts.holds:

@@ -26,15 +26,24 @@ def latency_cdf(cdf: pa.Table, runs: Sequence[str]) -> Picture | None:
             figure = new_figure(3.6)
             axes = [figure.add_subplot()]
             lines = {f"{size}": curves[runs[0], size] for size in sizes[:_LINES_MAX] if (runs[0], size) in curves}
-            _draw(axes[0], lines, "destinations")
+            _draw(axes[0], lines, {label: at for at, label in enumerate(lines)})
+            legend_beside(axes[0], "destinations")
         else:
             panels = sizes[:_PANELS_MAX]
             figure = new_figure(0.6 + 2.5 * len(panels))
-            axes = list(figure.subplots(len(panels), 1, squeeze=False)[:, 0])
+            axes = list(figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0])
+            styles = {run: index for index, run in enumerate(runs[:_LINES_MAX])}
             for panel, size in zip(axes, panels, strict=True):
                 lines = {run: curves[run, size] for run in runs[:_LINES_MAX] if (run, size) in curves}
-                _draw(panel, lines, None)
+                _draw(panel, lines, styles)
+                panel.tick_params(labelbottom=True)
                 panel.set_title(f"{size} destination{'s' if size > 1 else ''}")
+            legend_beside(axes[0], panels=axes[1:])
+        if uses_log([time for times, _ in curves.values() for time in times]):
+            axes[-1].set_xscale("log")
+            plain_ticks(axes[-1].xaxis)
+        else:
+            axes[-1].set_xlim(left=0)
         axes[-1].set_xlabel("latency (ms)")
         note = "Share of messages that all destination groups had delivered within that time."
         return picture("latency_cdf", "Latency distribution", note, figure)
@@ -50,14 +59,8 @@ def _curves(cdf: pa.Table) -> dict[tuple[str, int], Curve]:
     return curves
 
 
-def _draw(axes: Axes, lines: Mapping[str, Curve], title: str | None) -> None:
-    for index, (label, (times, shares)) in enumerate(lines.items()):
-        axes.plot(times, shares, drawstyle="steps-post", label=shown(label), **line_style(index))
-    if uses_log([time for times, _ in lines.values() for time in times]):
-        axes.set_xscale("log")
-        plain_ticks(axes.xaxis)
-    else:
-        axes.set_xlim(left=0)
+def _draw(axes: Axes, lines: Mapping[str, Curve], styles: Mapping[str, int]) -> None:
+    for label, (times, shares) in lines.items():
+        axes.plot(times, shares, drawstyle="steps-post", label=shown(label), **line_style(styles[label]))
     axes.set_ylim(0, 102)
     axes.set_ylabel("messages (%)")
-    legend_beside(axes, title)

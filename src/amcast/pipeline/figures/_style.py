@@ -1,7 +1,7 @@
 """One look for all figures: colours that colour-blind people can tell apart, thin axes, no decoration.
 
-Lines differ in dashes as well as in colour. What comes from a run (names of runs, kinds, faults) is shown as it is, never
-read as mathematics.
+Lines differ in dashes as well as in colour. What comes from a run (names of runs, kinds, faults) is shown as it is,
+never read as mathematics.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 # Okabe and Ito's palette, darkest first; yellow is left out, it vanishes on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -66,7 +67,8 @@ class Picture:
 
 def styled() -> Any:
     """A context in which figures are made and saved."""
-    return mpl.rc_context(_RC)
+    settings: Any = _RC
+    return mpl.rc_context(settings)
 
 
 def new_figure(height_inches: float) -> Figure:
@@ -86,7 +88,8 @@ def picture(name: str, title: str, note: str, figure: Figure) -> Picture:
 def shown(text: object, length_max: int = 34) -> str:
     """A label: short, on one line, and not one that starts with the sign for labels to hide."""
     words = " ".join(str(text).split()) or "-"
-    cut = words if len(words) <= length_max else words[: length_max - 1] + "…"
+    half = length_max // 2
+    cut = words if len(words) <= length_max else f"{words[: half - 1]}…{words[-half:]}"
     return f" {cut}" if cut.startswith("_") else cut
 
 
@@ -97,9 +100,15 @@ def line_style(index: int) -> dict[str, Any]:
     }
 
 
-def legend_beside(axes: Axes, title: str | None = None) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), title=title, borderaxespad=0)
+def legend_beside(axes: Axes, title: str | None = None, panels: Sequence[Axes] = ()) -> None:
+    """For `axes` and all other panels whose lines look alike."""
+    lines: dict[str, Any] = {}
+    for panel in (axes, *panels):
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            lines.setdefault(label, handle)
+    if lines:
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0}
+        legend = axes.legend(lines.values(), lines.keys(), title=title, **place)
         legend.get_title().set_fontsize(9)
         legend.set_in_layout(True)
 
@@ -112,7 +121,5 @@ def uses_log(values: Sequence[float], ratio: float = 30) -> bool:
 
 def plain_ticks(axis: Any) -> None:
     """1, 10, 100 instead of powers of ten."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

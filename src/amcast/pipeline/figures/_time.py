@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -74,7 +75,7 @@ def latency(table: pa.Table, faults: Mapping[str, Rows], runs: Sequence[str]) ->
 
 def _with_gaps(rows: Rows) -> tuple[list[float], list[float], list[float]]:
     """Time, median, 95th percentile; where a bucket is empty the line breaks."""
-    width = min((late["from_us"] - early["from_us"] for early, late in zip(rows, rows[1:], strict=False)), default=0)
+    width = min((late["from_us"] - early["from_us"] for early, late in pairwise(rows)), default=0)
     points: list[tuple[float, float, float]] = []
     for at, row in enumerate(rows):
         if at and row["from_us"] - rows[at - 1]["from_us"] > 3 * width:
@@ -112,7 +113,7 @@ def _panels(
             _mark_faults(panel, faults.get(run, []))
             if len(runs) > 1:
                 panel.set_title(shown(run, 60), pad=18 if faults.get(run) else 6)
-            if legend:
+            if legend and panel is axes[0]:
                 legend_beside(panel)
         axes[-1].set_xlabel("time since the first multicast (s)")
         return picture(name, title, note, figure)

@@ -32,7 +32,14 @@ def summarise(by: list[str], value: str = "latency_us") -> Callable[[DataFrame],
             F.max(column).alias("max"),
         )
         values = [F.col("found")[at].alias(f"{name}_us") for at, name in enumerate(PERCENTILES)]
-        chosen = ["run_id", *by, "count", F.round("mean", 1).alias("mean_us"), *values, F.col("max").alias("max_us")]
+        chosen: list[str | Column] = [
+            "run_id",
+            *by,
+            "count",
+            F.round("mean", 1).alias("mean_us"),
+            *values,
+            F.col("max").alias("max_us"),
+        ]
         return found.select(*chosen).orderBy("run_id", *by)
 
     return apply

@@ -28,7 +28,10 @@ class Frames:
     wire: DataFrame
     faults: DataFrame
     processes: DataFrame  # run_id, process, grp (null: a client), region
-    latencies: DataFrame | None = None  # what several metrics start from, if somebody keeps it
+    # What several metrics start from, if somebody has computed it already.
+    latencies: DataFrame | None = None
+    completed: DataFrame | None = None
+    spans: DataFrame | None = None
 
     def persist(self) -> Frames:
         """For many metrics of the same rows, which are then read once. `release` gives the memory back."""
@@ -41,8 +44,8 @@ class Frames:
             frame.unpersist()
 
     def _all(self) -> list[DataFrame]:
-        kept = [self.multicasts, self.deliveries, self.wire, self.faults]
-        return kept if self.latencies is None else [*kept, self.latencies]
+        kept = [self.multicasts, self.deliveries, self.wire, self.faults, self.latencies, self.completed]
+        return [frame for frame in kept if frame is not None]
 
 
 def frames_of(runs: Runs) -> Frames:

@@ -90,10 +90,13 @@ def _latencies(frames: Frames) -> DataFrame:
 
 def with_latencies(frames: Frames) -> Frames:
     """Half of the metrics start from them: computed once."""
-    return replace(frames, latencies=_latencies(frames).persist())
+    kept = replace(frames, latencies=_latencies(frames).persist())
+    return replace(kept, completed=completed(kept).persist())
 
 
 def completed(frames: Frames) -> DataFrame:
+    if frames.completed is not None:
+        return frames.completed
     return _latencies(frames).transform(message_latencies)
 
 

@@ -7,6 +7,7 @@ nothing happened have a row too: they are what a fail-over looks like.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -23,6 +24,8 @@ FAULTS_MAX = 500
 
 def spans(frames: Frames, buckets: int = BUCKETS) -> DataFrame:
     """run_id, start_us, end_us, width_us: from the first multicast to the last event, and the width of a bucket."""
+    if frames.spans is not None:
+        return frames.spans
     sent = frames.multicasts.select("run_id", "t_us", F.col("t_us").alias("sent_us"))
     done = frames.deliveries.select("run_id", "t_us", F.lit(None).cast("long").alias("sent_us"))
     found = (
@@ -31,6 +34,11 @@ def spans(frames: Frames, buckets: int = BUCKETS) -> DataFrame:
         .agg(F.coalesce(F.min("sent_us"), F.min("t_us")).alias("start_us"), F.max("t_us").alias("end_us"))
     )
     return found.withColumn("width_us", _round_up((F.col("end_us") - F.col("start_us")) / buckets))
+
+
+def with_spans(frames: Frames) -> Frames:
+    """One row a run, which half of the metrics join: computed now, once."""
+    return replace(frames, spans=frames.multicasts.sparkSession.createDataFrame(spans(frames).toArrow()))
 
 
 def _round_up(value: Column) -> Column:
@@ -98,7 +106,8 @@ def latency_over_time(frames: Frames) -> DataFrame:
 def silences(frames: Frames) -> DataFrame:
     """run_id, grp, silent_from_us, silent_to_us, silence_us: between neighbouring final deliveries of a group.
 
-    Times count from the first multicast. The end of the run closes the last one, so that a group that never came back is not overlooked.
+    Times count from the first multicast. The end of the run closes the last one, so that a group that never came back
+    is not overlooked.
     """
     final = frames.deliveries.where(F.col("kind") == FINAL)
     axis = F.broadcast(spans(frames))

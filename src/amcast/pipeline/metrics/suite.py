@@ -129,8 +129,13 @@ def compute(
         return _compute(frames, progress)
 
 
+def prepared(frames: Frames) -> Frames:
+    """With everything in memory that more than one metric needs; `release` it afterwards."""
+    return latency.with_latencies(over_time.with_spans(frames.persist()))
+
+
 def _compute(frames: Frames, progress: Callable[[str], None]) -> dict[str, pa.Table]:
-    kept = latency.with_latencies(frames.persist())
+    kept = prepared(frames)
 
     def one(name: str) -> pa.Table:
         table = METRICS[name].metric(kept).toArrow()

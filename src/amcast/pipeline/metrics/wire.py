@@ -99,7 +99,8 @@ def time_split(frames: Frames) -> DataFrame:
     off).
     """
     delivered = F.col("delivered_us")
-    arrived = F.least(F.col("received_us"), delivered)
+    # least() passes over nulls, and an arrival that is not on record must stay unknown.
+    arrived = F.when(F.col("received_us").isNotNull(), F.least("received_us", delivered))
     said = F.when(arrived.isNotNull(), F.greatest(arrived, F.least(F.coalesce("left_us", delivered), delivered)))
     parts = {"queue": arrived - F.col("sent_us"), "consensus": said - arrived, "other_groups": delivered - said}
     named = message_times(frames).select("run_id", "destinations", *(part.alias(n) for n, part in parts.items()))

@@ -106,5 +106,14 @@ def embed_svg(svg: str, name: str, label: str) -> str:
     body = _NAMESPACE.sub("", _PROLOGUE.sub("", svg)).strip()
     body = body.replace('xlink:href="#', 'href="#')
     body = re.sub(r'(\sid="|href="#|url\(#)', lambda found: f"{found[1]}{name}-", body)
-    body = _STYLE.sub(lambda found: found[1] + _RULE.sub(rf"#{name} \1{{", found[2]) + found[3], body)
+    body = _STYLE.sub(lambda found: found[1] + _scoped(found[2], name) + found[3], body)
     return f'<figure id="{name}" role="group" aria-label="{text(label)}">{body}</figure>'
+
+
+def _scoped(rules: str, name: str) -> str:
+    """Each selector of each rule concerns what is inside the element `name`."""
+
+    def prefixed(found: re.Match[str]) -> str:
+        return ", ".join(f"#{name} {part.strip()}" for part in found[1].split(",")) + " {"
+
+    return _RULE.sub(prefixed, rules)

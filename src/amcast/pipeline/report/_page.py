@@ -14,7 +14,7 @@ from ..figures import Picture
 from ..files import RunFiles
 from ..ingest import Quarantined
 from ..metrics import METRICS
-from ._html import badge, data_table, embed_svg, number, table, text
+from ._html import Cell, badge, data_table, embed_svg, number, table, text
 from ._style import STYLE
 
 _ROWS_MAX = 60
@@ -167,7 +167,7 @@ def _comparison(content: Content) -> list[str]:
         wire[row["run_id"]] = wire.get(row["run_id"], 0.0) + (row["messages_per_delivered"] or 0.0)
     header = ["run", "protocol", "verdict", "messages", "messages / s", "faults"]
     header += ["local p50 (ms)", "local p95 (ms)", "global p50 (ms)", "global p95 (ms)", "wire messages / message"]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for run, report in zip(content.runs, content.reports, strict=True):
         mine = summary.get(run.run_id, {})
         times = [
@@ -177,8 +177,12 @@ def _comparison(content: Content) -> list[str]:
         ]
         numbers = [_or_dash(mine.get(name)) for name in ("messages", "per_second", "faults")]
         cells = [*numbers, *times, _or_dash(wire.get(run.run_id))]
-        rows.append([text(run.run_id), text(run.info.protocol), badge(report.verdict), *((c, "num") for c in cells)])
-    return ['<h2 id="comparison">Comparison</h2>', table(header, rows, [False] * 3 + [True] * 8)]
+        who = [text(run.run_id), text(run.info.protocol), badge(report.verdict)]
+        rows.append([*who, *((cell, "num") for cell in cells)])
+    return [
+        '<h2 id="comparison">Comparison</h2>',
+        f'<div class="compact">{table(header, rows, [False] * 3 + [True] * 8)}</div>',
+    ]
 
 
 def _or_dash(value: float | None) -> str:

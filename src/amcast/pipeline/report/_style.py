@@ -26,10 +26,12 @@ p { margin: .3rem 0 .7rem; max-width: 52rem; }
 table { border-collapse: collapse; font-size: .88rem; margin: .4rem 0 1rem; }
 th, td { text-align: left; padding: .22rem 1.1rem .22rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+.compact th { white-space: normal; vertical-align: bottom; }
+.compact td, .compact th { padding-right: .8rem; }
 .num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 figure { margin: .6rem 0 1.2rem; overflow-x: auto; }
 figure > svg { max-width: 100%; height: auto; }
-figure.wide > svg, figure[id^="counterexample"] > svg { max-width: none; }
+figure[id^="counterexample"] > svg { max-width: none; }
 blockquote { margin: .5rem 0; padding: .4rem .9rem; background: #fcf3f0; border-left: .25rem solid var(--fail);
   overflow-wrap: anywhere; }
 details { margin: .6rem 0; }

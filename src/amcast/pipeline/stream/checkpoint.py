@@ -53,6 +53,7 @@ class Checkpoint:
             if self.spark.exists() and any(self.spark.glob("offsets/[0-9]*")):
                 raise UsageError(f"{self.folder}: {self._state_file.name} is missing; {_FRESH}")
             state = WatchState(run_id)
+            self.commit(state, [])  # before Spark notes anything: a state that is missing later was lost
         else:
             state = self._read()
         if state.run_id != run_id:

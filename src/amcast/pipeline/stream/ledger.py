@@ -221,6 +221,7 @@ class Ledger:
             witnesses.append(witness)
         for name in ("prefix", "acyclic") if len(cycle.messages) == 2 else ("acyclic",):
             self._report.fail(name, cycle.messages, witnesses, "; ".join(steps))
+        self._report.unknown("prefix", "one message of a cycle is not followed any more")
 
     def _stop_following(self) -> None:
         self._state.order_off = True

@@ -55,7 +55,7 @@ class Watch:
             self._checkpoint.close()
             raise
         self._lock = threading.Lock()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._batches = 0
 
     # ------------------------------------------------------------------------------------- two ways to run
@@ -137,7 +137,7 @@ class Watch:
                 found = self._verifier.feed(rows)
                 self.state.batch = batch
                 self._commit("batch", found, written_ms)
-        except BaseException as error:
+        except Exception as error:
             self._error = error
             raise
 
