@@ -144,7 +144,8 @@ def ask_oracle(runs: Runs) -> None:
 
 def measure(spark: SparkSession, folder: Path, name: str, spec: TraceSpec) -> dict[str, Any]:
     path = folder / name
-    if not path.exists():
+    if not (path / "run.json").exists():  # it is written last
+        shutil.rmtree(path, ignore_errors=True)
         generate_trace(path, spec)
     runs = read_runs(spark, str(path))
     with Meter() as before:

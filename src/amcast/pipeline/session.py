@@ -62,7 +62,7 @@ def spark_session(
         return _connect(remote, app, options or {})
     active = SparkContext._active_spark_context
     if active is not None:
-        _refuse_another(active.master, master)
+        _refuse_another(active.master or "", master)
         return SparkSession.builder.getOrCreate()
     return _start(master or os.environ.get("MASTER") or "local[*]", app, options or {})
 

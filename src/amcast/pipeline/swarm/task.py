@@ -47,7 +47,7 @@ def runner(variant: str | None) -> Run:
 def probe_cell(
     cell: Cell, seed: int, clock: Callable[[], float], runs_max: int = 6, variant: str | None = None
 ) -> float:
-    """How long a schedule takes here, in the clock's seconds; also says what is wrong with a cell before a job starts."""
+    """How many of the clock's seconds a schedule takes; says what is wrong with a cell before a job starts."""
     run = runner(variant)
     fuzz_one(scenario_of(cell, seed), run)  # the first one warms up
     start = clock()
