@@ -1,0 +1,16 @@
+"""Tests that start Spark share one worker, and so one session: starting a second one costs more than it saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).parts[0].startswith("pipeline"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
