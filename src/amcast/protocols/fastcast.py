@@ -250,7 +250,8 @@ class FastCast(Replica):
             if self._is_delivered(id_):
                 continue
             tracked = self._track(id_)
-            assert tracked.hard.setdefault(group, ts) == ts, "a group gives a message one hard timestamp"
+            known = tracked.hard.setdefault(group, ts)
+            assert known == ts, "a group gives a message one hard timestamp"
             if self._log.is_leader:
                 self._propose_hard(group, id_, ts, tracked, out)
             self._settle(id_, tracked)

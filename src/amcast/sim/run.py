@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import traceback
 from dataclasses import dataclass
@@ -131,10 +132,14 @@ class Simulation:
         """Lets time pass until everything is delivered, or nothing moves any more. True if all is delivered."""
         self._drained = False
         self.loop.at(self.loop.now + self._poll_us, self._poll)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(50_000, 20, 50)  # a run makes many small objects and hardly a cycle: look for them less often
         try:
             self.loop.run()
         except Exception as error:
             self._broken = self._diagnose(error)
+        finally:
+            gc.set_threshold(*thresholds)
         return self._drained and self._broken is None
 
     def multicast(self, client: ProcessId, dst: tuple[GroupId, ...], payload: bytes) -> MessageId:
