@@ -10,23 +10,23 @@ ProcessId = int
 GroupId = int
 MessageId = int
 
-_SEQ_BITS = 32
-_SEQ_MASK = (1 << _SEQ_BITS) - 1
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
 PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
 GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
-SEQ_LIMIT = 1 << _SEQ_BITS
+SEQ_LIMIT = 1 << SEQ_BITS
 
 
 def message_id(sender: ProcessId, seq: int) -> MessageId:
-    return sender << _SEQ_BITS | seq
+    return sender << SEQ_BITS | seq
 
 
 def sender_of(message: MessageId) -> ProcessId:
-    return message >> _SEQ_BITS
+    return message >> SEQ_BITS
 
 
 def seq_of(message: MessageId) -> int:
-    return message & _SEQ_MASK
+    return message & SEQ_MASK
 
 
 def message_name(message: MessageId) -> str:

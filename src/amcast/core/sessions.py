@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .ids import MessageId, ProcessId, sender_of, seq_of
+from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId, sender_of, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
 
@@ -23,10 +23,10 @@ class Sessions:
         self._sessions: dict[ProcessId, SessionState] = {}
 
     def is_known(self, message: MessageId) -> bool:
-        session = self._sessions.get(sender_of(message))
+        session = self._sessions.get(message >> SEQ_BITS)
         if session is None:
             return False
-        seq = seq_of(message)
+        seq = message & SEQ_MASK
         return seq < session.settled or seq in session.seen
 
     def is_settled(self, message: MessageId) -> bool:
@@ -39,13 +39,14 @@ class Sessions:
 
     def admit(self, message: AppMessage, ts: Timestamp) -> None:
         """Remembers a message that was ordered, and forgets what its sender says is settled."""
-        session = self._sessions.get(message.sender)
+        sender, seq, settled = message.id >> SEQ_BITS, message.id & SEQ_MASK, message.settled
+        session = self._sessions.get(sender)
         if session is None:
-            session = self._sessions[message.sender] = SessionState(0, {})
-        session.seen[message.seq] = ts
-        if message.settled > session.settled:
+            session = self._sessions[sender] = SessionState(0, {})
+        session.seen[seq] = ts
+        if settled > session.settled:
             # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-            session.settled = min(message.settled, message.seq)
+            session.settled = min(settled, seq)
             for seq in [seq for seq in session.seen if seq < session.settled]:
                 del session.seen[seq]
 

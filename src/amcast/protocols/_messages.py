@@ -11,7 +11,7 @@ class Start(Wire, frozen=True, tag="START"):
     messages: tuple[AppMessage, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple(message.id for message in self.messages)
+        return tuple([message.id for message in self.messages])
 
 
 class Reply(Wire, frozen=True, tag="REPLY"):

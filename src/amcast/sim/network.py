@@ -110,6 +110,14 @@ def latency_preset(name: str) -> Latency:
 _FACTORS = 8_192  # normally distributed numbers drawn once and gone round in: drawing is dear, and this is enough
 
 
+class _Link:
+    __slots__ = ("last_us", "mean_us")
+
+    def __init__(self, mean_us: int) -> None:
+        self.mean_us = mean_us
+        self.last_us = 0  # when the latest message arrives
+
+
 class Network:
     def __init__(self, latency: Latency, topology: Topology, fifo: bool, rng: Random) -> None:
         self._latency = latency
@@ -119,8 +127,7 @@ class Network:
         # No delay is below a quarter of the mean, however wide the distribution.
         factors = [max(0.25, rng.gauss(1.0, latency.sigma)) for _ in range(_FACTORS)] if latency.sigma else [1.0]
         self._factors = cycle(factors)
-        self._mean: dict[tuple[ProcessId, ProcessId], int] = {}
-        self._last: dict[tuple[ProcessId, ProcessId], int] = {}
+        self._links: dict[tuple[ProcessId, ProcessId], _Link] = {}
         # Faults in force
         self.loss = 0.0
         self.duplication = 0.0
@@ -144,16 +151,14 @@ class Network:
 
     def arrival(self, src: ProcessId, dst: ProcessId, sent: int) -> int:
         """When a message arrives on a good day."""
-        link = (src, dst)
-        mean = self._mean.get(link)
-        if mean is None:
-            mean = self._mean[link] = self._mean_us(src, dst)
-        arrival = sent + int(mean * next(self._factors) + 0.5)
+        link = self._links.get((src, dst))
+        if link is None:
+            link = self._links[src, dst] = _Link(self._mean_us(src, dst))
+        arrival = sent + int(link.mean_us * next(self._factors) + 0.5)
         if self._fifo:
-            last = self._last.get(link, 0)
-            if arrival < last:
-                return last
-            self._last[link] = arrival
+            if arrival < link.last_us:
+                return link.last_us
+            link.last_us = arrival
         return arrival
 
     def _mean_us(self, src: ProcessId, dst: ProcessId) -> int:

@@ -251,31 +251,30 @@ class Node(Outbox):
     # -- effects
 
     def send(self, to: ProcessId, message: Wire) -> None:
-        self._post((to,), message)
+        self.send_all((to,), message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
-        if to:
-            self._post(tuple(to), message)
-
-    def _post(self, to: tuple[ProcessId, ...], message: Wire) -> None:
-        data = encode(message)
+        if not to:
+            return
+        kind = _kinds.get(type(message)) or _kind(message)
         if self._is_gated:
-            self._effect(self._transmit, to, data, _kind(message), message.about())
+            self._effect(self._transmit, tuple(to), encode(message), kind, message.about())
         else:
-            self._transmit(to, data, _kind(message), message.about())
+            self._transmit(to, encode(message), kind, message.about())
 
-    def _transmit(self, to: tuple[ProcessId, ...], data: bytes, kind: str, about: tuple[MessageId, ...]) -> None:
+    def _transmit(self, to: Sequence[ProcessId], data: bytes, kind: str, about: tuple[MessageId, ...]) -> None:
         if self._fuse >= 0 or self._has_cpu_cost or self._network.is_faulty():
             self._transmit_with_care(to, data, kind, about)
             return
-        loop, network, peers, id_ = self._loop, self._network, self.peers, self.id
+        loop, arrival, peers, id_ = self._loop, self._network.arrival, self.peers, self.id
         self.sent += len(to)
-        packet = (id_, data, kind, about, loop.now)
+        now = loop.now
+        packet = (id_, data, kind, about, now)
         for receiver in to:
-            loop.at(network.arrival(id_, receiver, loop.now), peers[receiver].arrive, packet)
+            loop.at(arrival(id_, receiver, now), peers[receiver].arrive, packet)
 
     def _transmit_with_care(
-        self, to: tuple[ProcessId, ...], data: bytes, kind: str, about: tuple[MessageId, ...]
+        self, to: Sequence[ProcessId], data: bytes, kind: str, about: tuple[MessageId, ...]
     ) -> None:
         loop = self._loop
         for receiver in to:
@@ -300,7 +299,10 @@ class Node(Outbox):
             self._observer.saw_multicast(self.id, message)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        self._effect(self._observer.saw_delivery, self.id, position, message, final_ts, False)
+        if self._is_gated:
+            self._effect(self._observer.saw_delivery, self.id, position, message, final_ts, False)
+        else:
+            self._observer.saw_delivery(self.id, position, message, final_ts, False)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         self._effect(self._observer.saw_delivery, self.id, position, message, None, True)
