@@ -70,7 +70,7 @@ class SendSoft(Wire, frozen=True, tag="SEND-SOFT"):
     stamps: tuple[Stamp, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple(id_ for id_, _ in self.stamps)
+        return tuple([id_ for id_, _ in self.stamps])
 
 
 class SendHard(Wire, frozen=True, tag="SEND-HARD"):
@@ -78,7 +78,7 @@ class SendHard(Wire, frozen=True, tag="SEND-HARD"):
     stamps: tuple[Stamp, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple(id_ for id_, _ in self.stamps)
+        return tuple([id_ for id_, _ in self.stamps])
 
 
 class Settled(Wire, frozen=True, tag="SETTLED"):
@@ -123,8 +123,6 @@ class Tracked(msgspec.Struct, array_like=True):
         """Task 6 and 7: every destination's timestamp is in the log, as a hard one or as a guess that was right."""
         assert self.message is not None
         hard = self.hard
-        if len(hard) + len(self.synced) < len(self.message.dst):
-            return None
         final = 0
         for group in self.message.dst:
             ts = self.synced.get(group)
@@ -159,6 +157,7 @@ class FastCast(Replica):
         self._hard_clock = 0
         self._sessions = Sessions()
         self._pending = PendingSet()
+        self._has_final = False  # something became final since the last look: the first of the pending may be it
         self._tracked: dict[MessageId, Tracked] = {}
         # Delivered by a guess that was right, before the log had the hard timestamps: a leader must see to it that the
         # log gets them, for replicas that missed a SEND-HARD.
@@ -283,13 +282,13 @@ class FastCast(Replica):
     # -- decided entries (Task 5)
 
     def _apply(self, entry: Any, out: Outbox) -> None:
-        match entry:
-            case SetHard():
-                self._apply_set_hard(entry.message)
-            case SyncSoft():
-                self._apply_sync_soft(entry)
-            case SyncHard():
-                self._apply_sync_hard(entry)
+        kind = type(entry)
+        if kind is SetHard:
+            self._apply_set_hard(entry.message)
+        elif kind is SyncSoft:
+            self._apply_sync_soft(entry)
+        else:
+            self._apply_sync_hard(entry)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
@@ -332,14 +331,17 @@ class FastCast(Replica):
         self._settle(entry.id, tracked)
 
     def _settle(self, id_: MessageId, tracked: Tracked) -> None:
-        if tracked.message is None or self._pending.is_final(id_):
+        message = tracked.message
+        if message is None or len(tracked.hard) + len(tracked.synced) < len(message.dst) or self._pending.is_final(id_):
             return
         final = tracked.final(self._group)
         if final is not None:
             assert clock_of(final) <= self._hard_clock, "every timestamp of a final message went through the log"
             self._pending.finalize(id_, final)
+            self._has_final = True
 
     def _deliver_ready(self, out: Outbox) -> None:
+        self._has_final = False
         while (ready := self._pending.pop_deliverable()) is not None:
             id_, final = ready
             tracked = self._tracked.pop(id_)
@@ -368,7 +370,8 @@ class FastCast(Replica):
             self._soft_out = {}
 
     def _flush(self, out: Outbox) -> None:
-        self._deliver_ready(out)
+        if self._has_final:
+            self._deliver_ready(out)
         if self._hard_out:
             for group, stamps in self._hard_out.items():
                 out.send_all(self._topology.members(group), SendHard(self._group, tuple(stamps)))
@@ -427,6 +430,7 @@ class FastCast(Replica):
         self._hard_clock = loaded.clock
         self._sessions.load(loaded.sessions)
         self._pending.load(loaded.pending)
+        self._has_final = True
         self._tracked = loaded.tracked
         self._ahead = loaded.ahead
         self._deliveries.load(loaded.deliveries, out)

@@ -13,6 +13,7 @@ from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Vote
 from ..base import Decided, Decision, Log, SnapshotDue, StateReceived
 from .config import PaxosConfig
 from .messages import (
+    COMMAND,
     Accept,
     Accepted,
     Ballot,
@@ -186,7 +187,7 @@ class Learner(Log):
         decisions: list[Decision] = []
         slots = self._slots
         while (slot := slots.get(self._next)) is not None and slot.decided:
-            readd = decode_readd(slot.value)
+            readd = decode_readd(slot.value) if slot.value[:1] == COMMAND else None
             if readd is not None:
                 self._incarnations[readd.process] = readd.incarnation
             elif slot.value:

@@ -157,7 +157,7 @@ PaxosRecord = LearnerRecord | MemberRecord | PromiseRecord | VoteRecord | Snapsh
 # A value is a msgpack array of entries, nothing at all (a gap that a new leader closed), or the log's own command
 # behind a byte that msgpack never uses.
 NOTHING = b""
-_COMMAND = b"\xc1"
+COMMAND = b"\xc1"
 
 
 class Readd(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -169,8 +169,8 @@ _readd_decoder = msgspec.msgpack.Decoder(Readd)
 
 
 def encode_readd(readd: Readd) -> bytes:
-    return _COMMAND + msgspec.msgpack.encode(readd)
+    return COMMAND + msgspec.msgpack.encode(readd)
 
 
 def decode_readd(value: bytes) -> Readd | None:
-    return _readd_decoder.decode(value[1:]) if value[:1] == _COMMAND else None
+    return _readd_decoder.decode(value[1:]) if value[:1] == COMMAND else None
