@@ -1,0 +1,1 @@
+"""The real cluster. The only package that awaits."""
