@@ -24,9 +24,9 @@ def test_certs_for_a_whole_cluster(cli: Cli, tmp_path: Path) -> None:
         assert (each["cert"] is None) == (each["valid_until"] is None) == (each["what"] == "secret")
     folder = tmp_path / "certs"
     for name in processes:
-        assert certificate_identity(folder / f"{name}.pem") == Identity("process", name)
-        server_context(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
-    client_context(folder / "ca.pem", folder / "alice.pem", folder / "alice.key")
+        assert certificate_identity(folder / f"{name}.crt") == Identity("process", name)
+        server_context(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+    client_context(folder / "ca.crt", folder / "alice.crt", folder / "alice.key")
     assert len(list(folder.iterdir())) == 2 * len(document["made"]) - 1
 
 
@@ -34,9 +34,9 @@ def test_certs_prints_a_table_and_no_key(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("certs", "d", "--process", "g1.p0", "--process", "g1.p0", "--client", "bob")
     assert outcome.code == 0
     assert [line.split()[:4] for line in outcome.out.splitlines()[1:]] == [
-        ["ca", "ca", "d/ca.pem", "d/ca.key"],
-        ["process", "g1.p0", "d/g1.p0.pem", "d/g1.p0.key"],
-        ["client", "bob", "d/bob.pem", "d/bob.key"],
+        ["ca", "ca", "d/ca.crt", "d/ca.key"],
+        ["process", "g1.p0", "d/g1.p0.crt", "d/g1.p0.key"],
+        ["client", "bob", "d/bob.crt", "d/bob.key"],
         ["secret", "cluster", "d/cluster.secret"],
     ]
     for line in (tmp_path / "d" / "g1.p0.key").read_text().splitlines()[1:-1]:
@@ -53,7 +53,7 @@ def test_certs_overwrites_only_what_is_named_and_forced(cli: Cli, tmp_path: Path
         "g1.p2"
     ]
     after = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}
-    assert {name for name in after if after[name] != before[name]} == {"g1.p2.key", "g1.p2.pem"}
+    assert {name for name in after if after[name] != before[name]} == {"g1.p2.key", "g1.p2.crt"}
 
 
 @pytest.mark.parametrize(

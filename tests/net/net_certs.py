@@ -18,11 +18,11 @@ FAR_AHEAD = datetime(2120, 1, 1, tzinfo=UTC)
 
 
 def serve(folder: Path, name: str) -> ssl.SSLContext:
-    return server_context(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    return server_context(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 def dial(folder: Path, name: str) -> ssl.SSLContext:
-    return client_context(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    return client_context(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
 
 
 def careless(protocol: int, folder: Path, name: str | None) -> ssl.SSLContext:
@@ -31,13 +31,13 @@ def careless(protocol: int, folder: Path, name: str | None) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     if name is not None:
-        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
     return context
 
 
 def sign_strange(folder: Path, name: str, uris: list[str]) -> None:
     """By the true CA, with any alternative names, or none."""
-    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -54,7 +54,7 @@ def sign_strange(folder: Path, name: str, uris: list[str]) -> None:
         names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
         builder = builder.add_extension(names, critical=False)
     signed = builder.sign(signer, hashes.SHA256())
-    (folder / f"{name}.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     (folder / f"{name}.key").write_bytes(key_bytes(key, serialization.NoEncryption()))
 
 

@@ -140,11 +140,11 @@ def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
     issue(tmp_path, "g1.p0", force=True)
     cluster_secret(tmp_path, force=True)
     after = snapshot(tmp_path)
-    assert {name for name in before if before[name] != after[name]} == {"g1.p0.pem", "g1.p0.key", "cluster.secret"}
+    assert {name for name in before if before[name] != after[name]} == {"g1.p0.crt", "g1.p0.key", "cluster.secret"}
     assert mode(tmp_path / "g1.p0.key") == mode(tmp_path / "cluster.secret") == 0o600
 
 
-@pytest.mark.parametrize("existing", ["g2.p0.key", "g2.p0.pem", "alice.key"])
+@pytest.mark.parametrize("existing", ["g2.p0.key", "g2.p0.crt", "alice.key"])
 def test_all_that_is_wanted_or_nothing(tmp_path: Path, existing: str) -> None:
     (tmp_path / existing).write_text("mine")
     wanted = [Identity("process", "g1.p0"), Identity("process", "g2.p0"), Identity("client", "alice")]
@@ -187,17 +187,17 @@ def test_set_up_adds_to_what_is_there(tmp_path: Path) -> None:
     forced = set_up(tmp_path, [Identity("process", "g1.p0")], force=True)
     assert [each.name for each in forced] == ["g1.p0"]
     after = snapshot(tmp_path)
-    assert {name for name in before if before[name] != after[name]} == {"g1.p0.pem", "g1.p0.key"}
+    assert {name for name in before if before[name] != after[name]} == {"g1.p0.crt", "g1.p0.key"}
 
 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (lambda folder: (folder / "ca.key").unlink(), r"ca\.key does not exist: the CA's key is missing"),
-        (lambda folder: (folder / "ca.pem").unlink(), r"ca\.pem does not exist: the CA's certificate is missing"),
+        (lambda folder: (folder / "ca.crt").unlink(), r"ca\.crt does not exist: the CA's certificate is missing"),
         (lambda folder: (folder / "ca.key").write_text("SECRET"), r"ca\.key holds no plain EC key"),
-        (lambda folder: (folder / "ca.pem").write_text("SECRET"), r"ca\.pem holds no certificate"),
-        (lambda folder: os.replace(folder / "g1.p0.key", folder / "ca.key"), r"ca\.key is not the key of .*ca\.pem"),
+        (lambda folder: (folder / "ca.crt").write_text("SECRET"), r"ca\.crt holds no certificate"),
+        (lambda folder: os.replace(folder / "g1.p0.key", folder / "ca.key"), r"ca\.key is not the key of .*ca\.crt"),
     ],
 )
 def test_a_damaged_ca_issues_nothing(tmp_path: Path, damage: object, says: str) -> None:

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pytest
 import uvloop
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from amcast.core import UsageError
 from amcast.net.certs import issue, make_ca
-from amcast.net.identity import Identity
+from amcast.net.identity import Identity, Kind
 from amcast.net.tls import PeerError, certificate_identity, client_context, expect, peer_identity, server_context
 from tests.net.net_certs import FAR_AHEAD, LONG_AGO, careless, dial, key_bytes, serve, sign_strange
 
@@ -57,32 +57,38 @@ class Meeting(NamedTuple):
     said: bytes | Exception
 
 
-Meet = Callable[[ssl.SSLContext | None, ssl.SSLContext | None], Meeting]
+class Meet(Protocol):
+    def __call__(
+        self, server: ssl.SSLContext | None, client: ssl.SSLContext | None, guest: Kind | None = None
+    ) -> Meeting: ...
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def meet(request: pytest.FixtureRequest) -> Meet:
-    def run(server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> Meeting:
+    def run(server: ssl.SSLContext | None, client: ssl.SSLContext | None, guest: Kind | None = None) -> Meeting:
         with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(_meet(server, client), LIMIT_S))
+            return runner.run(asyncio.wait_for(_meet(server, client, guest), LIMIT_S))
 
     return run
 
 
-def _identity(writer: asyncio.StreamWriter) -> Identity | Exception:
+def _identity(writer: asyncio.StreamWriter, kind: Kind | None = None) -> Identity | Exception:
+    connection = writer.get_extra_info("ssl_object")
     try:
-        return peer_identity(writer.get_extra_info("ssl_object"))
+        return peer_identity(connection) if kind is None else expect(connection, kind)
     except UsageError as error:
         return error
 
 
-async def _meet(server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext | None) -> Meeting:
-    """The server greets whom its TLS lets in, and closes. What the client reads tells that it is over."""
+async def _meet(server_tls: ssl.SSLContext | None, client_tls: ssl.SSLContext | None, guest: Kind | None) -> Meeting:
+    """The server greets guests that its TLS lets in, and closes. What the client reads tells that it is over."""
     seen: list[Identity | Exception] = []
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(_identity(writer))
-        writer.write(b"welcome")
+        who = _identity(writer, guest)
+        seen.append(who)
+        if isinstance(who, Identity):
+            writer.write(b"welcome")
         await _close(writer)
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=server_tls)
@@ -132,6 +138,13 @@ def test_it_is_tls_1_3_with_no_ticket_to_resume(made: Path) -> None:
         assert context.verify_mode == ssl.CERT_REQUIRED
         assert len(context.get_ca_certs()) == 1
     assert serve(made, "g1.p0").num_tickets == 0
+
+
+def test_a_client_is_refused_where_a_process_is_expected(made: Path, meet: Meet) -> None:
+    assert meet(serve(made, "g1.p0"), dial(made, "g1.p1"), guest="process").said == b"welcome"
+    meeting = meet(serve(made, "g1.p0"), dial(made, "alice"), guest="process")
+    assert isinstance(meeting.server, PeerError)
+    assert meeting.said != b"welcome"
 
 
 # -- who is not
@@ -228,7 +241,7 @@ def test_the_peer_must_be_the_one_that_is_expected() -> None:
 def test_a_file_that_can_not_be_used_is_named(
     made: Path, tmp_path: Path, make: Callable[..., ssl.SSLContext], which: int, damage: object, says: str
 ) -> None:
-    files = [tmp_path / name for name in ("ca.pem", "g1.p0.pem", "g1.p0.key")]
+    files = [tmp_path / name for name in ("ca.crt", "g1.p0.crt", "g1.p0.key")]
     for file in files:
         shutil.copy(made / file.name, file)
     damage(files[which])  # type: ignore[operator]
@@ -243,20 +256,20 @@ def test_a_file_that_can_not_be_used_is_named(
 @pytest.mark.parametrize(
     ("cert", "key", "says"),
     [
-        ("g1.p0.pem", "g1.p1.key", r"g1\.p1\.key is not the key of .*g1\.p0\.pem"),
-        ("g9.p0.pem", "g9.p0.key", r"g9\.p0\.pem expired on 2020-12-31 00:00 UTC: issue it anew"),
-        ("g1.p0.key", "g1.p0.pem", r"g1\.p0\.key, the certificate, is no certificate"),
+        ("g1.p0.crt", "g1.p1.key", r"g1\.p1\.key is not the key of .*g1\.p0\.crt"),
+        ("g9.p0.crt", "g9.p0.key", r"g9\.p0\.crt expired on 2020-12-31 00:00 UTC: issue it anew"),
+        ("g1.p0.key", "g1.p0.crt", r"g1\.p0\.key, the certificate, is no certificate"),
     ],
 )
 def test_files_that_do_not_fit(made: Path, make: Callable[..., ssl.SSLContext], cert: str, key: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as error:
-        make(made / "ca.pem", made / cert, made / key)
+        make(made / "ca.crt", made / cert, made / key)
     assert "\n" not in str(error.value)
 
 
 def test_a_certificate_of_another_ca_is_refused_at_once(made: Path, strangers: Path) -> None:
-    with pytest.raises(UsageError, match=r"g1\.p0\.pem was not issued by .*ca\.pem"):
-        server_context(strangers / "ca.pem", made / "g1.p0.pem", made / "g1.p0.key")
+    with pytest.raises(UsageError, match=r"g1\.p0\.crt was not issued by .*ca\.crt"):
+        server_context(strangers / "ca.crt", made / "g1.p0.crt", made / "g1.p0.key")
 
 
 def test_a_certificate_for_later_is_refused(tmp_path: Path) -> None:
@@ -272,13 +285,13 @@ def test_an_encrypted_key_asks_nobody(made: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked.key"
     locked.write_bytes(key_bytes(key, serialization.BestAvailableEncryption(b"SECRET")))
     with pytest.raises(UsageError, match=r"locked\.key, the key, is encrypted"):
-        server_context(made / "ca.pem", made / "g1.p0.pem", locked)
+        server_context(made / "ca.crt", made / "g1.p0.crt", locked)
 
 
 def test_a_node_needs_the_certificate_of_a_process(made: Path) -> None:
-    with pytest.raises(UsageError, match=r"alice\.pem is the certificate of client alice: a node needs"):
+    with pytest.raises(UsageError, match=r"alice\.crt is the certificate of client alice: a node needs"):
         serve(made, "alice")
-    with pytest.raises(UsageError, match=r"nobody\.pem names no process or client"):
+    with pytest.raises(UsageError, match=r"nobody\.crt names no process or client"):
         serve(made, "nobody")
-    assert certificate_identity(made / "g1.p0.pem") == Identity("process", "g1.p0")
-    assert certificate_identity(made / "alice.pem") == Identity("client", "alice")
+    assert certificate_identity(made / "g1.p0.crt") == Identity("process", "g1.p0")
+    assert certificate_identity(made / "alice.crt") == Identity("client", "alice")

@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Make certificates for mutual TLS: a development CA if there is none, and what is named.
 
-        All or nothing is written, and nothing is overwritten without --force. Each node needs ca.pem, its own two files
-        and cluster.secret; each client ca.pem and its own two. ca.key is needed by none of them.
+        All or nothing is written, and nothing is overwritten without --force. Each node needs ca.crt, its own two files
+        and cluster.secret; each client ca.crt and its own two. ca.key is needed by none of them.
 
         Examples:
 

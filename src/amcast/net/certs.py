@@ -2,9 +2,9 @@
 
 One folder holds it all:
 
-    ca.pem       ca.key         the CA; its key is needed to issue and by no node: keep it where nobody else comes
-    g1.p0.pem    g1.p0.key      a process, which serves and dials
-    alice.pem    alice.key      a client, which dials only: its certificate is refused as a server's
+    ca.crt       ca.key         the CA; its key is needed to issue and by no node: keep it where nobody else comes
+    g1.p0.crt    g1.p0.key      a process, which serves and dials
+    alice.crt    alice.key      a client, which dials only: its certificate is refused as a server's
     cluster.secret              32 random bytes, the same on all nodes
 
 Keys are EC P-256. Files appear whole or not at all, and none is overwritten unless forced. Where a company has a PKI of
@@ -123,7 +123,7 @@ def set_up(folder: str | Path, wanted: Sequence[Identity], *, force: bool = Fals
 
 
 def _paths(folder: Path, name: str) -> tuple[Path, Path]:
-    return folder / f"{name}.pem", folder / f"{name}.key"
+    return folder / f"{name}.crt", folder / f"{name}.key"
 
 
 def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
