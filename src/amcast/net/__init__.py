@@ -1,1 +1,1 @@
-"""The real cluster. The only package that awaits."""
+"""The real cluster: the same process objects as in the simulator, over TCP, with durable state."""
