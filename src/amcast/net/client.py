@@ -265,7 +265,7 @@ def connect(
 
     `certs` is a folder of `amcast certs` that holds this client's certificate under its name.
     """
-    seeds, folder = _seeds(where)
+    seeds, folder = seeds_of(where)
     if certs is not None:
         folder = Path(certs)
     tls = None
@@ -274,7 +274,7 @@ def connect(
     return AsyncClient(seeds, Credentials(name, token, tls, region))
 
 
-def _seeds(where: Where) -> tuple[list[tuple[str, int]], Path | None]:
+def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None]:
     """Addresses to try, and the folder of certificates where the configuration names one."""
     if isinstance(where, str) and not where.endswith(".toml"):
         where = where.split(",")
