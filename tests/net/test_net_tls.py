@@ -199,6 +199,29 @@ def test_a_certificate_without_one_identity_is_nobody(made: Path, meet: Meet, na
     assert "the peer's certificate names no process or client" in str(meeting.server)
 
 
+def test_the_server_learns_why_it_refused(made: Path, strangers: Path, meet: Meet) -> None:
+    reasons: list[str] = []
+    files = (made / "ca.crt", made / "g1.p0.crt", made / "g1.p0.key")
+    context = server_context(*files, on_refused=reasons.append)
+    assert meet(context, dial(made, "alice")).said == b"welcome"
+    assert reasons == []
+    for guest in (
+        careless(ssl.PROTOCOL_TLS_CLIENT, made, "bob"),
+        careless(ssl.PROTOCOL_TLS_CLIENT, strangers, "alice"),
+        careless(ssl.PROTOCOL_TLS_CLIENT, made, None),
+        None,
+    ):
+        assert refused_by_server(meet(context, guest))
+    expired, foreign, none, plain = reasons  # in the words of OpenSSL, which change
+    assert expired.startswith("the peer's certificate is refused: ")
+    assert "expired" in expired
+    assert foreign.startswith("the peer's certificate is refused: ")
+    assert none.startswith("no TLS handshake with the peer: ")
+    assert "certificate" in none
+    assert plain.startswith("no TLS handshake with the peer: ")
+    assert not any("_" in reason or "\n" in reason for reason in reasons)
+
+
 class Shown:
     """The part of a connection that knows the peer's certificate."""
 

@@ -4,7 +4,9 @@ No other CA counts, those of the system neither. Host names are not compared: pr
 the identity in the certificate that must be the one expected (`expect`). A client's certificate is refused as a
 server's by TLS itself, since it is not made for that.
 
-In TLS 1.3 whoever dials is done before the other side has looked at its certificate: a refusal shows at the first read.
+In TLS 1.3 whoever dials is done before the other side has looked at its certificate: a refusal shows at the first read,
+as the end of the connection and without a reason. The reason is known on the other side alone, and event loops keep it
+to themselves; a server that wants to log it passes `on_refused`.
 
 Files are looked at before they are used, so that what is wrong with them is said in one line with the file's name, and
 never with what is in it.
@@ -13,6 +15,7 @@ never with what is in it.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,12 +34,17 @@ class PeerError(UsageError):
     """The other side is not who it has to be: close the connection, and go on."""
 
 
-def server_context(ca: str | Path, cert: str | Path, key: str | Path) -> ssl.SSLContext:
+def server_context(
+    ca: str | Path, cert: str | Path, key: str | Path, on_refused: Callable[[str], None] | None = None
+) -> ssl.SSLContext:
+    """`on_refused` is told in a few words why a handshake failed."""
     own = certificate_identity(cert)
     if own.kind != "process":
         raise UsageError(f"{cert} is the certificate of {own}: a node needs that of a process")
     context = _context(ssl.PROTOCOL_TLS_SERVER, Path(ca), Path(cert), Path(key))
     context.num_tickets = 0  # nobody resumes: each connection is a full look at the certificates
+    if on_refused is not None:
+        context.sslobject_class = _telling(on_refused)
     return context
 
 
@@ -76,6 +84,27 @@ def expect(ssl_object: ssl.SSLObject | ssl.SSLSocket | None, kind: Kind, name: s
         wanted = f"a {kind}" if name is None else f"{kind} {name}"
         raise PeerError(f"the peer is {found} by its certificate, and {wanted} is expected here")
     return found
+
+
+def handshake_problem(error: ssl.SSLError) -> str:
+    """In words, without what the library adds for programmers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is refused: {error.verify_message}"
+    return f"no TLS handshake with the peer: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
+
+
+def _telling(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
+    class TellingObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):  # not done yet
+                raise
+            except ssl.SSLError as error:
+                on_refused(handshake_problem(error))
+                raise
+
+    return TellingObject
 
 
 def _only_identity(uris: list[str]) -> Identity | None:
