@@ -1,0 +1,1 @@
+"""The real cluster: the processes that the simulator runs, over TCP and on disks."""
