@@ -1,1 +1,1 @@
-"""The real cluster: the processes that the simulator runs, over TCP and on disks."""
+"""The real cluster: the same process objects as in the simulator, over TCP, with durable state."""

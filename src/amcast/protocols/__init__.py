@@ -1,6 +1,6 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
-from ._client import Client, ClientConfig
+from ._client import Client, ClientConfig, EntryGroups
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
@@ -9,6 +9,7 @@ __all__ = [
     "PROTOCOLS",
     "Client",
     "ClientConfig",
+    "EntryGroups",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

@@ -1,8 +1,9 @@
 """The client: a process that multicasts, tries again until every destination group has answered, and never twice.
 
-It sends START to the process that it believes leads each entry group (one delay, one copy); only when no answer comes
-does it bother every member. A message keeps its id through all retries, and groups order an id once. With each message
-goes the mark below which all its earlier messages are settled, so that groups may forget them.
+It sends START to the process that it believes leads each entry group (one delay, one copy; what is multicast in one
+turn goes in one message). Only when no answer comes does it bother every member. A message keeps its id through all
+retries, and groups order an id once. With each message goes the mark below which all its earlier messages are settled,
+so that groups may forget them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from ._messages import Reply, Start
 EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 
 _RETRY = "client.retry"
+_SEND = "client.send"
+_START_BYTES = 1 << 20  # of payload in one START
 
 
 class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +57,7 @@ class Client(Process):
         self._outstanding: dict[MessageId, Outstanding] = {}  # in the order of sequence numbers
         self._leader: dict[GroupId, ProcessId] = {}
         self._retrying = False
+        self._starting: dict[ProcessId, list[AppMessage]] = {}  # what leaves at the end of this turn
 
     @property
     def outstanding(self) -> int:
@@ -73,9 +77,11 @@ class Client(Process):
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.multicast(message)
         self._outstanding[message.id] = Outstanding(message)
-        start = Start((message,))
+        if not self._starting:
+            out.set_timer(_SEND, 0)
         for group in self._entry_groups(message, self._topology):
-            out.send(self._leader.get(group, self._topology.members(group)[0]), start)
+            leader = self._leader.get(group, self._topology.members(group)[0])
+            self._starting.setdefault(leader, []).append(message)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
@@ -101,8 +107,25 @@ class Client(Process):
         return completed
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
-        if key != _RETRY:
-            return
+        if key == _SEND:
+            self._send_starts(out)
+        elif key == _RETRY:
+            self._retry_all(out)
+
+    def _send_starts(self, out: Outbox) -> None:
+        starting, self._starting = self._starting, {}
+        for leader, messages in starting.items():
+            batch: list[AppMessage] = []
+            size = 0
+            for message in messages:
+                if batch and size + len(message.payload) > _START_BYTES:
+                    out.send(leader, Start(tuple(batch)))
+                    batch, size = [], 0
+                batch.append(message)
+                size += len(message.payload)
+            out.send(leader, Start(tuple(batch)))
+
+    def _retry_all(self, out: Outbox) -> None:
         self._retrying = bool(self._outstanding)
         if self._retrying:
             out.set_timer(_RETRY, self._config.retry_us)

@@ -1,8 +1,8 @@
 """The deterministic simulator: protocols under faults, in integer microseconds, the same bytes for the same seed."""
 
+from ..core import PRESETS, Latency, latency_preset
 from .cluster import SimCluster
 from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
-from .network import PRESETS, Latency, latency_preset
 from .node import CpuCost
 from .run import BrokenInvariant, SimResult, Simulation, simulate
 from .scenario import Scenario, scenario

@@ -13,11 +13,10 @@ import msgspec
 
 from ..check import Report, Violation, check_run
 from ..consensus import PaxosConfig
-from ..core import message_name
+from ..core import Latency, message_name
 from ..protocols import protocol
 from ..workload import Micro
 from .faults import PlanSize, random_plan
-from .network import Latency
 from .run import SimResult, simulate
 from .scenario import Scenario
 
