@@ -1,0 +1,141 @@
+"""The record log on disks that are full, or fail: nothing is reported durable that is not."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from amcast.net.storage import Durability
+from tests.net.logs import FaultyDisk, Owner, copy_of, recovered
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
+    return FaultyDisk(monkeypatch)
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
+def test_a_full_disk_is_waited_for(tmp_path: Path, disk: FaultyDisk, segment_bytes: int) -> None:
+    owner = Owner(tmp_path / "log", segment_bytes=segment_bytes)
+    owner.write(b"a")
+    disk.write_error = errno.ENOSPC
+    owner.log.append(b"b" * 1000)
+    owner.log.commit()
+    disk.wait_refused(3)
+    owner.log.append(b"c")
+    owner.log.commit()
+    disk.wait_refused(6)
+    assert owner.log.waits_for_space
+    assert owner.durable == [1]
+    assert owner.log.durable == 1
+    disk.write_error = None
+    owner.wait_durable(3)
+    owner.log.close()
+    assert not owner.log.waits_for_space
+    assert owner.failures == []
+    assert recovered(tmp_path / "log") == [b"a", b"b" * 1000, b"c"]
+
+
+def test_a_snapshot_waits_for_space_and_leaves_no_draft_behind(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path)
+    owner.write(b"a")
+    disk.write_error = errno.EDQUOT
+    owner.log.append_snapshot(b"s" * 1000)
+    owner.log.append(b"b")
+    owner.log.commit()
+    disk.wait_refused(3)
+    assert owner.log.durable == 1
+    disk.write_error = None
+    owner.wait_durable(3)
+    owner.log.close()
+    assert recovered(tmp_path) == [b"s" * 1000, b"b"]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_process_that_ends_while_the_disk_is_full(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path)
+    owner.write(b"a")
+    disk.write_error = errno.ENOSPC
+    owner.log.append(b"b")
+    owner.log.close()
+    assert owner.wait_failure().errno == errno.ENOSPC
+    assert owner.durable == [1]
+    disk.write_error = None
+    assert recovered(tmp_path) == [b"a"]
+
+
+def test_a_disk_that_was_full_when_the_first_record_came(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path / "log")
+    disk.write_error = errno.ENOSPC
+    owner.log.append(b"a")
+    owner.log.commit()
+    disk.wait_refused(2)
+    again = Owner(copy_of(tmp_path / "log", tmp_path / "copy"))
+    assert again.log.is_new
+    again.log.close()
+    disk.write_error = None
+    owner.wait_durable(1)
+    owner.log.close()
+    assert recovered(tmp_path / "log") == [b"a"]
+
+
+@pytest.mark.parametrize("when", ["write", "sync"])
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_failing_disk_stops_the_log_for_good(tmp_path: Path, disk: FaultyDisk, when: str, is_snapshot: bool) -> None:
+    owner = Owner(tmp_path)
+    owner.write(b"a")
+    if when == "write":
+        disk.write_error = errno.EIO
+    else:
+        disk.sync_error = errno.EIO
+    (owner.log.append_snapshot if is_snapshot else owner.log.append)(b"b")
+    owner.log.commit()
+    assert owner.wait_failure().errno == errno.EIO
+    disk.write_error = disk.sync_error = None
+    assert owner.log.append(b"c") == 3
+    owner.log.commit()
+    owner.log.close()
+    assert owner.durable == [1]
+    assert owner.log.durable == 1
+    assert len(owner.failures) == 1
+    assert recovered(tmp_path) in ([b"a"], [b"a", b"b"])
+
+
+def test_space_does_not_help_after_a_sync_that_failed(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path)
+    disk.sync_error = errno.ENOSPC
+    owner.log.append(b"a")
+    owner.log.commit()
+    assert owner.wait_failure().errno == errno.ENOSPC
+    owner.log.close()
+    assert owner.durable == []
+
+
+def test_what_a_failed_sync_may_have_dropped_is_written_again(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path)
+    owner.write(b"a")
+    disk.sync_error = errno.EIO
+    owner.log.append(b"only in the kernel's memory")
+    owner.log.commit()
+    owner.wait_failure()
+    owner.log.close()
+    disk.sync_error = None
+    disk.writes.clear()
+    again = Owner(tmp_path)
+    assert again.log.durable == 2
+    disk.wait_written(b"only in the kernel's memory")
+    again.log.close()
+
+
+def test_async_waits_for_space_as_well(tmp_path: Path, disk: FaultyDisk) -> None:
+    owner = Owner(tmp_path, Durability.ASYNC)
+    owner.log.append(b"a")
+    disk.write_error = errno.ENOSPC
+    owner.log.commit()
+    disk.wait_refused(2)
+    disk.write_error = None
+    owner.log.close()
+    assert owner.failures == []
+    assert recovered(tmp_path) == [b"a"]
