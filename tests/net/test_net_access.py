@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from amcast.core import UsageError
-from amcast.core.ids import PROCESS_ID_LIMIT
+from amcast.core.ids import CLIENT_ID_LIMIT
 from amcast.net import access
 from amcast.net.access import Access, Rights, Tickets, add_token, new_token
 from amcast.net.certs import cluster_secret
@@ -256,7 +256,7 @@ def test_a_ticket_is_for_one_id_and_one_name() -> None:
         assert not tickets.is_valid(12, "alice", wrong)
 
 
-@pytest.mark.parametrize("client_id", [-1, PROCESS_ID_LIMIT, 1 << 80])
+@pytest.mark.parametrize("client_id", [-1, CLIENT_ID_LIMIT, 1 << 80])
 def test_ids_that_no_node_gives_out_are_refused(client_id: int) -> None:
     assert not Tickets(SECRET).is_valid(client_id, "alice", bytes(32))
 

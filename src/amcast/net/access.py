@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import GroupId, UsageError
-from ..core.ids import GROUP_ID_LIMIT, PROCESS_ID_LIMIT
+from ..core.ids import GROUP_ID_LIMIT, CLIENT_ID_LIMIT
 from ._files import SECRET, Draft, read_file, write_all
 from .identity import NAME_RULE, is_plain_name
 
@@ -126,11 +126,11 @@ class Tickets:
         return cls(secret)
 
     def issue(self, client_id: int, name: str) -> bytes:
-        assert 0 <= client_id < PROCESS_ID_LIMIT, "ids are given out by nodes"
+        assert 0 <= client_id < CLIENT_ID_LIMIT, "ids are given out by nodes"
         return hmac.digest(self._secret, _TICKET_PURPOSE + client_id.to_bytes(8, "big") + _encode(name), "sha256")
 
     def is_valid(self, client_id: int, name: str, ticket: bytes) -> bool:
-        if not 0 <= client_id < PROCESS_ID_LIMIT:  # clients may claim anything
+        if not 0 <= client_id < CLIENT_ID_LIMIT:  # clients may claim anything
             return False
         return hmac.compare_digest(self.issue(client_id, name), ticket)
 

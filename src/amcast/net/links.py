@@ -15,6 +15,7 @@ import msgspec
 
 from .control import HELLO_LIMIT, Hello, Refused, Welcome, welcome_decoder
 from .framing import Frame, FrameProtocol, frame
+from .tls import PeerError, expect
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
@@ -138,7 +139,6 @@ class Link:
         address: tuple[str, int],
         hello: Hello,
         tls: ssl.SSLContext | None,
-        check: Callable[[ssl.SSLObject], None],
         sender: Sender,
         report: Callable[[str], None],
     ) -> None:
@@ -147,7 +147,6 @@ class Link:
         self._address = address
         self._hello = hello
         self._tls = tls
-        self._check = check
         self._report = report
         self._last_problem = ""
 
@@ -160,7 +159,7 @@ class Link:
                 wait = _RETRY_FIRST_S
             except RefusedError as error:
                 self._tell(f"{self.name} refuses this process: {error}")
-            except (OSError, ConnectionError, TimeoutError, ssl.SSLError) as error:
+            except (OSError, TimeoutError, PeerError) as error:
                 self._tell(f"no connection to {self.name}: {error}")
             await asyncio.sleep(wait)
             wait = min(2 * wait, _RETRY_MAX_S)
@@ -180,7 +179,7 @@ class Link:
             )
         try:
             if self._tls is not None:
-                self._check(transport.get_extra_info("ssl_object"))
+                expect(transport.get_extra_info("ssl_object"), "process", self.name)
             async with asyncio.timeout(5):
                 await welcomed
             self._tell(f"connected to {self.name}")

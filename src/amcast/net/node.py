@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from ..core import AppMessage, BadFrameError, GroupId, MessageId, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode
+from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode
 from ..core.ids import SEQ_BITS
 from ..protocols import Reply
 from .config import ClusterConfig
@@ -78,13 +78,14 @@ class Node(Outbox):
         self.open_messages = 0
         self.open_bytes = 0
         self.problem: str | None = None
-        self._is_durable = log.durability is Durability.SYNC
         self._loop = asyncio.get_running_loop()
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
         self._to_self: list[bytes] = []
         self._dirty: list[Sender] = []
         self._is_turn_ending = False
+        self._waits_for_disk = config.durability is Durability.SYNC
+        self._is_gated = False  # whether effects must wait for the disk now
         self._barrier = 0  # the number of the last record that was persisted
         self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_stopped = False
@@ -106,6 +107,13 @@ class Node(Outbox):
             handle.cancel()
         self._timers = {}
 
+    def close(self) -> None:
+        """Writes what is left to write."""
+        self.journal.close()
+        if self._trace is not None:
+            self._trace.close()
+        self.log.close()
+
     # -- inputs
 
     def receive(self, sender: ProcessId, data: Frame | bytes) -> None:
@@ -114,7 +122,7 @@ class Node(Outbox):
             return
         message = self._codec.decode_message(data)
         self.messages_in += 1
-        if self._trace is not None and self._trace.wire_is_on:
+        if self._trace is not None and self._trace.records_wire:
             self._trace_wire(sender, message, len(data))
         self.process.on_message(sender, message, self)
         if not self._is_turn_ending:
@@ -172,7 +180,7 @@ class Node(Outbox):
         self.send_all((to,), message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
-        if self._held or self._barrier > self.log.durable:
+        if self._is_gated:
             self._held.append((self._barrier, self._transmit, (tuple(to), message, encode(message))))
         else:
             self._transmit(to, message, encode(message))
@@ -218,7 +226,7 @@ class Node(Outbox):
             )
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        if self._held or self._barrier > self.log.durable:
+        if self._is_gated:
             self._held.append((self._barrier, self._deliver_now, (position, message, final_ts)))
         else:
             self._deliver_now(position, message, final_ts)
@@ -230,7 +238,7 @@ class Node(Outbox):
             self.application.deliver(position, message)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
-        if self._held or self._barrier > self.log.durable:
+        if self._is_gated:
             self._held.append((self._barrier, self._opt_deliver_now, (position, message)))
         else:
             self._opt_deliver_now(position, message)
@@ -242,7 +250,7 @@ class Node(Outbox):
             self.application.opt_deliver(position, message)
 
     def restored(self, position: int) -> None:
-        if self._held or self._barrier > self.log.durable:
+        if self._is_gated:
             self._held.append((self._barrier, self._restored_now, (position,)))
         else:
             self._restored_now(position)
@@ -251,7 +259,7 @@ class Node(Outbox):
         if position > self.journal.next:
             self.journal.skip_to(position)
         if self._trace is not None:
-            self._trace.fault("restored", f'{{"position": {position}}}', self.now_us)
+            self._trace.restored(position, self.now_us)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if after_us <= 0:
@@ -273,11 +281,13 @@ class Node(Outbox):
 
     def persist(self, record: Record) -> None:
         self._barrier = self.log.append(encode(record))
+        self._is_gated = self._waits_for_disk
+        self._touch()
 
     def snapshot(self, record: Record) -> None:
-        # The records that could deliver these messages again are about to go: they must be safe by themselves.
-        self.journal.sync()
         self._barrier = self.log.append_snapshot(encode(record))
+        self._is_gated = self._waits_for_disk
+        self._touch()
 
     def on_durable(self) -> None:
         """The disk has caught up: what waited for it happens now, in order."""
@@ -285,7 +295,12 @@ class Node(Outbox):
         while held and held[0][0] <= durable:
             _, action, args = held.popleft()
             action(*args)
+        self._is_gated = bool(held) or self._barrier > durable
         self._touch()
+
+    @property
+    def undurable(self) -> int:
+        return max(0, self._barrier - self.log.durable)
 
     # -- trace
 
@@ -303,6 +318,3 @@ class Node(Outbox):
         kind = str(message.__struct_config__.tag)
         for about in message.about() or (None,):
             self._trace.wire(sender, self.id, kind, about, size, now, now)
-
-
-__all__ = ["Application", "BadFrameError", "ClientChannel", "Node"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from ._files import read_file
 from .config import ClusterConfig
-from .tls import certificate_identity, client_context, expect, server_context
+from .tls import certificate_identity, client_context, server_context
 
 SECRET_FILE = "cluster.secret"
 
@@ -20,19 +21,14 @@ class Security:
         self.secret = secret
 
     @classmethod
-    def of_process(cls, config: ClusterConfig, name: str) -> Security:
+    def of_process(cls, config: ClusterConfig, name: str, on_refused: Callable[[str], None]) -> Security:
         """Without TLS anybody can connect, and a ticket only tells clients apart that mean no harm."""
         if config.tls is None:
             return cls(None, None, hashlib.sha256(f"amcast {config.cluster}".encode()).digest())
         folder = config.path(config.tls.folder)
         ca, cert, key = folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key"
         secret = read_file(folder / SECRET_FILE, "the cluster's secret", "make it with `amcast certs`")
-        return cls(server_context(ca, cert, key), client_context(ca, cert, key), secret)
-
-    @staticmethod
-    def check_process(ssl_object: ssl.SSLObject | None, name: str) -> None:
-        """Whoever dials one process must not end up with another."""
-        expect(ssl_object, "process", name)
+        return cls(server_context(ca, cert, key, on_refused=on_refused), client_context(ca, cert, key), secret)
 
 
 def client_security(folder: Path, name: str) -> tuple[ssl.SSLContext, str]:

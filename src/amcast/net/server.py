@@ -8,19 +8,18 @@ import fcntl
 import logging
 import os
 import resource
-import ssl
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
-
 import msgspec
 
 from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, UsageError
 from ..core.codec import FRAME_LIMIT
-from ..core.ids import PROCESS_ID_LIMIT, SEQ_BITS
+from ..core.ids import SEQ_BITS
 from ..protocols import Start
 from .access import Access, Rights, Tickets
+from .application import Host, StateMachine
 from .config import CLIENT_IDS_EACH, CLIENT_IDS_FROM, ClusterConfig
 from .control import (
     CLIENT_FRAME_LIMIT,
@@ -41,17 +40,20 @@ from .control import (
     hello_decoder,
 )
 from .framing import Frame, FrameProtocol, frame
+from .identity import Kind
 from .journal import DeliveryLog, PositionGoneError
 from .links import Delay, Link, Sender
 from .metrics import serve_metrics
-from .node import Application, Node
+from .node import Node
+from .security import Security
 from .storage import RecordLog
-from .tls import Identity, Security
+from .tls import PeerError, expect
 from .tracing import TraceWriter
 
 _HELLO_TIMEOUT_S = 5.0
 _FOLLOW_CHUNK = 256 << 10
 _KNOWN_DST_MAX = 10_000
+_SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
 
@@ -132,14 +134,16 @@ class Connection(FrameProtocol):
         else:
             self._refuse("HELLO is from neither a process nor a client")
 
-    def _certified(self, kind: str, name: str) -> bool:
+    def _certified(self, kind: Kind, name: str) -> bool:
         """With TLS, the name in HELLO must be the one in the certificate."""
         assert self._transport is not None
-        ssl_object = self._transport.get_extra_info("ssl_object")
-        if ssl_object is None:
+        if self._server.security.server is None:
             return True
-        identity = self._server.security.identity(ssl_object)
-        return identity == Identity(kind, name)
+        try:
+            expect(self._transport.get_extra_info("ssl_object"), kind, name)
+        except PeerError:
+            return False
+        return True
 
     def _welcome_peer(self, hello: Hello) -> None:
         ids = self._server.ids
@@ -331,13 +335,13 @@ class ClientIds:
 
 
 class NodeServer:
-    def __init__(self, config: ClusterConfig, name: str, application: Application | None = None) -> None:
+    def __init__(self, config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
         config.check()
         self.config = config
         self.ids = config.ids()
         self.entry = config.entry(name)
         self.loop = asyncio.get_running_loop()
-        self.security = Security.load(config, name)
+        self.security = Security.of_process(config, name, logger.warning)
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.open()
         self.tickets = Tickets(self.security.secret)
         self.connections: set[Connection] = set()
@@ -352,7 +356,8 @@ class NodeServer:
         self.client_ids = ClientIds(folder, self.ids[name])
         boot = _count_boot(folder)
         self.node = self._make_node(folder, name, boot)
-        self.node.application = application
+        if machine is not None:
+            self.node.application = Host(machine, self.node.journal, folder, _SNAPSHOT_EVERY)
         self.node.on_turn_end.append(self._serve_followers)
         self.layout = msgspec.msgpack.encode(_layout(config))
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
@@ -365,8 +370,13 @@ class NodeServer:
 
     def _make_node(self, folder: Path, name: str, boot: int) -> Node:
         config = self.config
-        log = RecordLog.open(folder / "log", config.durability, self._on_durable, self._on_disk_failure)
         journal = DeliveryLog.open(folder / "deliveries", config.durability, config.keep_messages)
+        # The records that could deliver these messages again go with a snapshot: they must be safe by themselves.
+        log = RecordLog.open(
+            folder / "log", config.durability, self._on_durable, self._on_disk_failure, before_snapshot=journal.sync
+        )
+        if log.note is not None:
+            logger.warning("%s", log.note)
         trace = None
         process = self.ids[name]
         group = config.topology().group_of(process)
@@ -386,11 +396,8 @@ class NodeServer:
         self.node.links[process] = sender
         hello = Hello(VERSION, self.config.cluster, "process", self.node.name, self.node.boot)
 
-        def check(ssl_object: ssl.SSLObject) -> None:
-            self.security.check(ssl_object, Identity("process", peer))
-
         address = self.config.addresses()[process]
-        return Link(peer, address, hello, self.security.client, check, sender, logger.info)
+        return Link(peer, address, hello, self.security.client, sender, logger.info)
 
     def delay_to_region(self, region: str) -> Delay | None:
         latency = self.config.latency()
@@ -405,7 +412,12 @@ class NodeServer:
         host, port = self.config.addresses()[self.node.id]
         try:
             self._server = await self.loop.create_server(
-                lambda: Connection(self), host, port, ssl=self.security.server, backlog=1_024
+                lambda: Connection(self),
+                host,
+                port,
+                ssl=self.security.server,
+                ssl_handshake_timeout=_HELLO_TIMEOUT_S if self.security.server else None,
+                backlog=1_024,
             )
             if self.entry.metrics:
                 self._metrics = await serve_metrics(host, self.entry.metrics, self.metrics)
@@ -428,6 +440,14 @@ class NodeServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.node.close()
         os.close(self._folder_lock)
+
+    def on_loop_problem(self, context: dict[str, Any]) -> None:
+        """What no handler caught. A connection that breaks is no such thing; everything else is a bug."""
+        error = context.get("exception")
+        if isinstance(error, OSError) or error is None:
+            logger.warning("%s", context.get("message"))
+        else:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """A process that contradicts itself must not go on."""
@@ -569,6 +589,3 @@ def _count_boot(folder: Path) -> int:
     scratch.write_text(str(boot))
     scratch.replace(path)
     return boot
-
-
-__all__: list[Any] = ["NodeServer", "PROCESS_ID_LIMIT"]

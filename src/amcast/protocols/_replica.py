@@ -42,6 +42,7 @@ from ..core import (
     UsageError,
     Wire,
 )
+from ..core.ids import SEQ_BITS
 from ._messages import Reply, Start
 
 
@@ -75,6 +76,13 @@ class Deliveries:
                 delivered = True
         self._history.append((message, ts))
         return delivered
+
+    def add_own(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
+        """The same for one message of this process's group alone."""
+        position = self._counts.get(self._group, 0)
+        self._counts[self._group] = position + 1
+        self._history.append((message, ts))
+        out.deliver(position, message, ts)
 
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._history))
@@ -114,6 +122,7 @@ class Replica(Process):
             raise UsageError(f"process {process} is in no group: only members of groups run a protocol")
         self._process = process
         self._group: GroupId = group
+        self._own_groups = (group,)
         self._topology = topology
         self._log = log
         self._entries = entries
@@ -198,12 +207,18 @@ class Replica(Process):
                 pass  # when all of this round is applied
 
     def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
-        self._deliveries.add(message, ts, (self._group,), out)
+        self._deliveries.add_own(message, ts, out)
         if self._log.is_leader:
-            self._reply(message.sender, message.id, (self._group,))
+            id_ = message.id
+            self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
 
     def _reply(self, client: ProcessId, id_: MessageId, groups: tuple[GroupId, ...]) -> None:
-        self._replies.setdefault((client, groups), []).append(id_)
+        key = (client, groups)
+        ids = self._replies.get(key)
+        if ids is None:
+            self._replies[key] = [id_]
+        else:
+            ids.append(id_)
 
     def _send_replies(self, out: Outbox) -> None:
         if self._replies:

@@ -284,11 +284,24 @@ class FastCast(Replica):
     def _apply(self, entry: Any, out: Outbox) -> None:
         kind = type(entry)
         if kind is SetHard:
-            self._apply_set_hard(entry.message)
+            if len(entry.message.dst) == 1 and not self._pending:
+                self._apply_local(entry.message, out)
+            else:
+                self._apply_set_hard(entry.message)
         elif kind is SyncSoft:
             self._apply_sync_soft(entry)
         else:
             self._apply_sync_hard(entry)
+
+    def _apply_local(self, message: AppMessage, out: Outbox) -> None:
+        """Nothing is pending, and no other group has a say: its hard timestamp is final and the next."""
+        id_ = message.id
+        self._stamped.discard(id_)
+        if not self._sessions.is_known(id_):
+            self._hard_clock += 1
+            own = timestamp(self._hard_clock, self._group)
+            self._sessions.admit(message, own)
+            self._deliver(message, own, out)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
