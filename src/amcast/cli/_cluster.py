@@ -56,7 +56,9 @@ def register(app: typer.Typer) -> None:
         trace_wire: Annotated[bool, typer.Option("--trace-wire", help="And who sent what to whom.")] = False,
         tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
-        option: Annotated[list[str] | None, typer.Option("--option", "-o", help="The protocol's own, name=value.")] = None,
+        option: Annotated[
+            list[str] | None, typer.Option("--option", "-o", help="The protocol's own, name=value.")
+        ] = None,
         folder: DirOption = DEFAULT_DIR,
         as_json: JsonOption = False,
     ) -> None:
@@ -103,8 +105,12 @@ def register(app: typer.Typer) -> None:
     @app.command("down")
     def down(
         folder: DirOption = DEFAULT_DIR,
-        collect: Annotated[Path | None, typer.Option(help="Make a run folder of the trace, for `amcast check`.")] = None,
-        keep: Annotated[bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")] = False,
+        collect: Annotated[
+            Path | None, typer.Option(help="Make a run folder of the trace, for `amcast check`.")
+        ] = None,
+        keep: Annotated[
+            bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")
+        ] = False,
     ) -> None:
         """End a cluster that `amcast up` started.
 
@@ -183,8 +189,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
         """
-        from ..net.local import LocalCluster
         from ..net.load import run_load
+        from ..net.local import LocalCluster
 
         cluster = LocalCluster(folder)
         with progress(quiet=as_json) as bar:

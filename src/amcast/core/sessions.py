@@ -12,7 +12,6 @@ from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId, sender_of, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
 
-
 _SLACK = 16
 
 

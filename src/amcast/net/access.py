@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import GroupId, UsageError
-from ..core.ids import GROUP_ID_LIMIT, CLIENT_ID_LIMIT
+from ..core.ids import CLIENT_ID_LIMIT, GROUP_ID_LIMIT
 from ._files import SECRET, Draft, read_file, write_all
 from .identity import NAME_RULE, is_plain_name
 

@@ -203,9 +203,7 @@ class AsyncClient:
             if turn % len(members) == 0:
                 await asyncio.sleep(RETRY_S)
 
-    async def _follow_at(
-        self, process: ProcessId, group: GroupId, position: int
-    ) -> AsyncGenerator[Delivery, None]:
+    async def _follow_at(self, process: ProcessId, group: GroupId, position: int) -> AsyncGenerator[Delivery, None]:
         chunks: asyncio.Queue[Delivered | Exception] = asyncio.Queue()
 
         def on_message(channel: Channel, message: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from struct import Struct
+from typing import cast
 
 _LENGTH = Struct(">I")
 _BUFFER = 256 << 10
@@ -32,8 +33,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Before a subclass says what to do with frames, and after it has closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._end :]

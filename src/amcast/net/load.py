@@ -91,9 +91,7 @@ def _maker(workload: Micro, load: Load) -> Callable[[ProcessId, Topology, Layout
     return make
 
 
-async def _drive(
-    drivers: list[ClientDriver], timeout: float, progress: Callable[[int], None] | None
-) -> LoadResult:
+async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable[[int], None] | None) -> LoadResult:
     processes = [driver.process for driver in drivers]
     timed = [process for process in processes if isinstance(process, TimedClient)]
     begun = time.perf_counter()

@@ -73,8 +73,8 @@ async def serve(config: ClusterConfig, name: str, machine: StateMachine | None =
     try:
         await server.start()
         gc.freeze()
-        waiting = asyncio.create_task(stopped.wait())
-        await asyncio.wait({waiting, server.failure}, return_when=asyncio.FIRST_COMPLETED)
+        server.failure.add_done_callback(lambda _: stopped.set())
+        await stopped.wait()
         if server.failure.done():
             server.failure.result()
     finally:

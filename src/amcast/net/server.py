@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from random import Random
 from typing import Any
+
 import msgspec
 
 from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, UsageError

@@ -55,7 +55,9 @@ class SyncClient:
         """Returns when every destination group has delivered the message."""
         return self._call(self._client.multicast(groups, payload, timeout))
 
-    def multicast_nowait(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> Future[MessageId]:
+    def multicast_nowait(
+        self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0
+    ) -> Future[MessageId]:
         """Many at once: the future is done when the message is delivered everywhere."""
         return self._start(self._client.multicast(groups, payload, timeout))
 
