@@ -217,8 +217,8 @@ class LocalCluster:
             ready = [s for s in statuses.values() if s is not None and all(s.peers.values())]
             if progress is not None:
                 progress(len(ready))
-            led = {status.group for status in ready if status.is_leader}
-            if len(ready) == len(self.names) and len(led) == len(self.config.topology().groups):
+            leading = {status.name for status in ready if status.is_leader}
+            if len(ready) == len(self.names) and all(status.leader in leading for status in ready):
                 return
             self._complain_of_the_dead()
             if time.monotonic() > deadline:

@@ -102,8 +102,11 @@ class Connection(FrameProtocol):
             self._transport.write(frame(msgspec.msgpack.encode(Refused(reason))))
         super()._refuse(reason)
 
-    def close(self, reason: str) -> None:
-        self._refuse(reason)
+    def close(self) -> None:
+        """In good order: nobody did anything wrong."""
+        self._on_frame = self._ignore
+        if self._transport is not None:
+            self._transport.close()
 
     # Too much waits to be written to this client: it is not read from until it has read some of it.
 
@@ -185,7 +188,7 @@ class Connection(FrameProtocol):
             old = server.node.clients.get(self.client)
             server.node.clients[self.client] = self
             if isinstance(old, Connection):
-                old.close("the same client connected again")
+                old.close()
             server.node.clients[self.client] = self
             ticket = server.tickets.issue(self.client, hello.name)
             delay = server.delay_to_region(hello.region)
@@ -268,22 +271,27 @@ class Connection(FrameProtocol):
 
     def _admit(self, message: Start) -> Start:
         """Only a leader keeps count: what others get, they pass on and forget."""
-        node, limits = self._node, self._server.config.limits
+        node = self._node
         if not node.process.is_leader:
             return message
-        if node.open_messages + len(message.messages) <= limits.open_messages and node.open_bytes <= limits.open_bytes:
-            for app_message in message.messages:
-                if app_message.id not in self.open:
-                    self.open[app_message.id] = len(app_message.payload)
-                    node.open_messages += 1
-                    node.open_bytes += len(app_message.payload)
+        turned_away = [each.id for each in message.messages if not self._is_admitted(each)]
+        if not turned_away:
             return message
-        known = tuple(m for m in message.messages if m.id in self.open)
-        turned_away = tuple(m.id for m in message.messages if m.id not in self.open)
-        if turned_away:
-            self._server.busy += len(turned_away)
-            self._say(Busy(node.group, turned_away))
-        return Start(known)
+        self._server.busy += len(turned_away)
+        self._say(Busy(node.group, tuple(turned_away)))
+        return Start(tuple(each for each in message.messages if each.id in self.open))
+
+    def _is_admitted(self, message: AppMessage) -> bool:
+        if message.id in self.open:
+            return True
+        node, limits = self._node, self._server.config.limits
+        size = len(message.payload)
+        if node.open_messages >= limits.open_messages or node.open_bytes + size > limits.open_bytes:
+            return False
+        self.open[message.id] = size
+        node.open_messages += 1
+        node.open_bytes += size
+        return True
 
     def _on_follow(self, message: Follow) -> None:
         if message.group != self._node.group:
@@ -437,7 +445,7 @@ class NodeServer:
             if server is not None:
                 server.close()
         for connection in list(self.connections):
-            connection.close(f"{self.node.name} is going down")
+            connection.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.node.close()
         os.close(self._folder_lock)
@@ -475,7 +483,7 @@ class NodeServer:
             return None
         if boot < old.boot:
             return f"a newer start of {old.identity} is connected already: is it running twice?"
-        old.close("the same process connected again")
+        old.close()
         return None
 
     def forget(self, connection: Connection) -> None:
@@ -509,7 +517,7 @@ class NodeServer:
 
     def status(self) -> Status:
         node = self.node
-        leader = getattr(node.process, "leader", None)
+        leader = node.process.leader
         peers = {name: node.links[id_].is_connected for name, id_ in self.ids.items() if id_ != node.id}
         return Status(
             name=node.name,
