@@ -200,13 +200,17 @@ def test_messages_that_nobody_may_send(dst: tuple[int, ...], size: int, reason: 
 
 def test_a_second_copy_of_a_process_is_turned_away_and_a_restarted_one_is_not(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path / "c", groups=1) as cluster:
-            async with Caller.dial(cluster) as newer, Caller.dial(cluster) as older, Caller.dial(cluster) as newest:
-                await welcome(newer, peer_hello(cluster, boot=99))
-                older.say(framed(peer_hello(cluster, boot=98)))
-                assert "a newer start of g1.p1 is connected already" in await older.reason()
-                await welcome(newest, peer_hello(cluster, boot=100))
-                assert await newer.hear() == b""  # closed in its favour
+        async with (
+            running(tmp_path / "c", groups=1) as cluster,
+            Caller.dial(cluster) as newer,
+            Caller.dial(cluster) as older,
+            Caller.dial(cluster) as newest,
+        ):
+            await welcome(newer, peer_hello(cluster, boot=99))
+            older.say(framed(peer_hello(cluster, boot=98)))
+            assert "a newer start of g1.p1 is connected already" in await older.reason()
+            await welcome(newest, peer_hello(cluster, boot=100))
+            assert await newer.hear() == b""  # closed in its favour
 
     run(test)
 
