@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,55 +15,72 @@ from amcast.sim.run import SimResult
 from amcast.sim.scenario import Scenario
 from amcast.sim.watch import Watch
 from amcast.trace import FINAL, NULL, OPTIMISTIC, Recorder
-from amcast.trace.schema import RESTART, RESTORED
+from amcast.trace.schema import CRASH, RESTART, RESTORED
 
+NETWORK = 10_000  # whoever writes down what the network does
 EPOCH_US = 1_790_000_000_000_000  # nodes have the time of day
 
 
 class NodeTraces:
-    """One writer a process, and a new one when it starts again."""
+    """One writer a process; a new one when it starts again, none while it is down."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, groups: dict[ProcessId, int | None]) -> None:
         self._folder = folder
-        self._boots: dict[ProcessId, int] = {}
-        self._writers: dict[ProcessId, TraceWriter] = {}
+        self._groups = groups
+        self._boots = dict.fromkeys(groups, 0)
+        self._writers = {process: self._open(process) for process in groups}
 
-    def of(self, process: ProcessId, group: int | None) -> TraceWriter:
-        if process not in self._writers:
-            boot = self._boots.setdefault(process, 0)
-            number = -1 if group is None else group
-            self._writers[process] = TraceWriter(self._folder, process, number, boot, wire=True)
-        return self._writers[process]
+    def _open(self, process: ProcessId) -> TraceWriter:
+        group = self._groups[process]
+        return TraceWriter(self._folder, process, -1 if group is None else group, self._boots[process], wire=True)
+
+    def of(self, process: ProcessId) -> TraceWriter | None:
+        return self._writers.get(process)
+
+    def crash(self, process: ProcessId) -> None:
+        kill(self._writers.pop(process))
 
     def restart(self, process: ProcessId) -> None:
-        if process in self._writers:  # else it has not done anything yet
-            self._writers.pop(process).close()
-            self._boots[process] += 1
+        self._boots[process] += 1
+        self._writers[process] = self._open(process)
 
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
 
 
+def kill(writer: TraceWriter) -> None:
+    """All is written, and nobody says that it is."""
+    writer.flush()
+    for file, _ in writer._files:
+        os.close(file)
+
+
 def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimResult:
     """The run as the simulator recorded it, while its machines wrote raw files to the folder."""
-    traces = NodeTraces(folder)
+    topology = scenario.topology()
+    groups = {process: topology.group_of(process) for process in (*topology.processes, *topology.clients)}
+    traces = NodeTraces(folder, groups)
+    network = TraceWriter(folder, NETWORK, -1, 0, wire=True)
 
     class TracingRecorder(Recorder):
         def fault(self, process: ProcessId, t_us: int, what: str, detail: str) -> None:
             super().fault(process, t_us, what, detail)
-            if what == RESTART:
+            if what == CRASH:
+                traces.crash(process)
+            elif what == RESTART:
                 traces.restart(process)
 
         def wire(self, src: Any, dst: Any, kind: Any, msg: Any, nbytes: Any, sent_us: Any, received_us: Any) -> None:
             super().wire(src, dst, kind, msg, nbytes, sent_us, received_us)
-            writer = traces.of(src, scenario.topology().group_of(src))
             received = None if received_us is None else EPOCH_US + received_us
-            writer.wire(src, dst, kind, msg, nbytes, EPOCH_US + sent_us, received)
+            network.wire(src, dst, kind, msg, nbytes, EPOCH_US + sent_us, received)
 
     class TracingWatch(Watch):
         def writer(self, process: ProcessId) -> TraceWriter:
-            return traces.of(process, self._group_of.get(process))
+            writer = traces.of(process)
+            assert writer is not None, "who is down does nothing"
+            return writer
 
         def now(self) -> int:
             return EPOCH_US + self._loop.now
@@ -72,9 +90,9 @@ def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyP
             size = len(message.payload)
             self.writer(process).multicast(message.id, process, message.seq, message.dst, self.now(), size)
             for group in message.dst:  # and whoever hears of it, later
-                member = self._topology.members(group)[0]
-                row = (message.id, process, message.seq, message.dst, self.now() + 5, size)
-                self.writer(member).multicast(*row)
+                member = traces.of(self._topology.members(group)[0])
+                if member is not None:
+                    member.multicast(message.id, process, message.seq, message.dst, self.now() + 5, size)
 
         def saw_delivery(
             self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
@@ -96,6 +114,7 @@ def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyP
         patch.setattr("amcast.sim.run.Recorder", TracingRecorder)
         result = simulate(scenario)
     traces.close()
+    network.close()
     return result
 
 

@@ -18,7 +18,7 @@ from ..trace.packing import LOG_ROW, WIRE
 from ..trace.run import Int32s, Int64s
 from ..trace.schema import CRASH, RESTART, RESTORED
 from ._merge import Ids, contradictions, joined, merged, multicasts_of, new_rows
-from ._rawfile import ADDRESSED, HANDED, RawFile, Rows, raw_files
+from ._rawfile import ADDRESSED, FAILED, HANDED, OPEN, RawFile, Rows, raw_files
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class Intake:
             faults += self._take_faults()
             faults += self._restarts(is_last)
             if is_last:
-                self._close()
+                faults += self._close()
         except OSError as error:
             where = error.filename or self._folder
             raise UsageError(f"{where}: can't be read: {error.strerror or error}") from error
@@ -161,10 +161,19 @@ class Intake:
 
     # ---------------------------------------------------------------------------------------- all of it
 
-    def _close(self) -> None:
+    def _close(self) -> list[Fault]:
+        """What the last files tell: who could not write all, and who ended without closing them."""
         torn = sum(file.left_bytes for file in self._files.values())
-        stopped = {file.process for file in self._files.values() if file.is_stopped}
-        self.report = replace(self.report, torn_bytes=torn, stopped=tuple(sorted(stopped)))
+        ends = {file: file.end for file in self._files.values()}
+        failed = {file.process for file, end in ends.items() if end == FAILED}
+        self.report = replace(self.report, torn_bytes=torn, stopped=tuple(sorted(failed)))
+        faults = []
+        for process, lives in sorted(self._lives.items()):
+            boot = max(lives)
+            mine = [end for file, end in ends.items() if (file.process, file.boot) == (process, boot)]
+            if OPEN in mine and lives[boot].has_rows:
+                faults.append(Fault(process, lives[boot].last, CRASH, ""))
+        return faults
 
     def _count(self, multicasts: Multicasts, deliveries: Deliveries, wire: WireRows, faults: list[Fault]) -> None:
         was = self.report

@@ -33,9 +33,10 @@ ROWS = {"wire": WIRE, "multicasts": ADDRESSED, "deliveries": LOG_ROW}
 
 MAGIC = b"amctrace"
 VERSION = 1
-_HEADER = Struct("<8sHBBiii")  # magic, version, table, stopped, process, group, boot
+_HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
 HEADER_BYTES = _HEADER.size
-STOPPED_AT = 11  # where the mark is that says: what followed could not be written
+END_AT = 11  # how a file ended is written over a byte of the header: that needs no room on a full disk
+OPEN, CLOSED, FAILED = b"\0", b"\1", b"\2"  # FAILED: what followed could not be written
 
 _NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})\.raw")
 
@@ -93,9 +94,10 @@ class RawFile:
         return self._size() - self._taken
 
     @property
-    def is_stopped(self) -> bool:
+    def end(self) -> bytes:
         with self.path.open("rb") as file:
-            return file.read(HEADER_BYTES)[STOPPED_AT] != 0
+            file.seek(END_AT)
+            return file.read(1)
 
     def damaged(self, what: str) -> UsageError:
         return UsageError(f"{self.path} is damaged: {what}; copy it again, or leave this run out")

@@ -3,8 +3,8 @@
 - A multicast is recorded by everyone who hears of it from its sender: it counts once, as of the earliest time.
 - After a restart a process delivers again what came since its last snapshot: a repeat is dropped. A row that says
   something else than the first one at its position stays, since that is what a check must see.
-- Each boot after a process's first one is a crash and a restart. When exactly a process died nobody wrote down: the
-  crash has the time of the last row before it.
+- Each boot after a process's first one is a crash and a restart, and files that were never closed are a crash. When
+  exactly a process died nobody wrote down: the crash has the time of the last row before it.
 - A torn last row is dropped. What was torn off was seen by nobody.
 - Times are relative to the earliest one.
 

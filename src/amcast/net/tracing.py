@@ -22,7 +22,7 @@ from ..core import GroupId, MessageId, ProcessId
 from ..trace import NULL
 from ..trace.packing import LOG_ROW, WIRE, packer
 from ..trace.schema import RESTORED
-from ._rawfile import ADDRESSED, FLUSH_ORDER, HANDED, STOPPED_AT, Header, encode_header, file_name
+from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, Header, encode_header, file_name
 
 _NO_FILE = -1
 
@@ -99,7 +99,10 @@ class TraceWriter:
                 rows.clear()
 
     def close(self) -> None:
+        """An orderly end: a process that leaves without it crashed."""
         self.flush()
+        if self.failed is None:
+            self._mark(CLOSED)
         for file, _ in self._files:
             if file != _NO_FILE:
                 os.close(file)
@@ -145,6 +148,9 @@ class TraceWriter:
 
     def _stop(self, error: OSError) -> None:
         self.failed = f"{error.filename or self._folder}: tracing stopped: {error.strerror or error}"
+        self._mark(FAILED)
+
+    def _mark(self, end: bytes) -> None:
         for file, _ in self._files:
-            with suppress(OSError):  # the byte is there: to change it needs no room
-                os.pwrite(file, b"\1", STOPPED_AT)
+            with suppress(OSError):
+                os.pwrite(file, end, END_AT)
