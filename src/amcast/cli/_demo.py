@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..net.load import LoadResult
     from ..net.local import LocalCluster
 
-_CLUSTER_MESSAGES = 20_000
+_CLUSTER_MESSAGES = 5_000
 
 
 def register(app: typer.Typer) -> None:
