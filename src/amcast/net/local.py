@@ -11,8 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,22 @@ def plan(
     )
     config.check()
     return config
+
+
+@contextlib.contextmanager
+def temporary_cluster(
+    protocol_name: str = "fastcast", groups: int = 2, replicas: int | None = None, **settings: Any
+) -> Iterator[LocalCluster]:
+    """A running cluster on this machine, gone with all it wrote at the end of the `with`."""
+    with tempfile.TemporaryDirectory(prefix="amcast-") as scratch:
+        folder = Path(scratch) / "cluster"
+        cluster = LocalCluster.create(folder, plan(folder, protocol_name, groups, replicas, **settings))
+        try:
+            cluster.start()
+            asyncio.run(cluster.wait_until_ready())
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def _free_ports(count: int) -> list[int]:
