@@ -247,8 +247,9 @@ def wire_shift(found: Run, wanted: Run) -> int:
 # ------------------------------------------------------------------------------------------- single rules
 
 
-def test_one_id_for_two_messages_stays_twice(tmp_path: Path) -> None:
-    for process, dst in ((0, (1,)), (1, (1,)), (2, (1, 2))):
+@pytest.mark.parametrize("other", [(1, 2), (2,)])
+def test_one_id_for_two_messages_stays_twice(other: tuple[int, ...], tmp_path: Path) -> None:
+    for process, dst in ((0, (1,)), (1, (1,)), (2, other)):
         writer = TraceWriter(tmp_path / "raw", process, process // 2 + 1, 0, wire=False)
         writer.multicast(CLIENT << 32, CLIENT, 0, dst, 100 + process, 8)
         writer.close()

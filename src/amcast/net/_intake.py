@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -94,7 +94,7 @@ class Intake:
     # ---------------------------------------------------------------------------------------- the tables
 
     def _take_deliveries(self, is_last: bool) -> tuple[Deliveries, list[Fault]]:
-        parts = [_log_columns(0, 0, np.zeros(0, LOG_ROW))]
+        parts: list[tuple[_Log, Rows]] = []
         faults = []
         for _, log in sorted(self._logs.items()):
             others = [other.delivered for other in self._logs.values() if other.group == log.group]
@@ -102,10 +102,9 @@ class Intake:
             handed = rows["kind"] == HANDED
             for pos, t_us in zip(rows["pos"][handed].tolist(), rows["t_us"][handed].tolist(), strict=True):
                 faults.append(Fault(log.process, t_us, RESTORED, json.dumps({"position": pos})))
-            parts.append(_log_columns(log.process, log.group, rows[~handed] if handed.any() else rows))
+            parts.append((log, rows[~handed] if handed.any() else rows))
             self.report = replace(self.report, repeats=self.report.repeats + repeats)
-        columns = (np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Deliveries))
-        return Deliveries(*columns), faults
+        return _delivery_columns(parts), faults
 
     def _take_multicasts(self) -> Multicasts:
         parts = [multicasts_of(np.zeros(0, ADDRESSED))[0]]
@@ -290,15 +289,19 @@ class _Kinds:
         return np.array(known, np.int32)[kind]
 
 
-def _log_columns(process: ProcessId, group: GroupId, rows: Rows) -> Deliveries:
-    """By kind, so that a log is one piece."""
-    optimistic = rows["kind"] == OPTIMISTIC
-    if optimistic.any():
-        rows = rows[np.argsort(optimistic, kind="stable")]
-    pos, msg, kind, ts, t_us = (rows[name].copy() for name in ("pos", "msg", "kind", "ts", "t_us"))
-    return Deliveries(
-        np.full(len(rows), process, np.int32), np.full(len(rows), group, np.int32), pos, msg, kind, ts, t_us
+def _delivery_columns(logs: list[tuple[_Log, Rows]]) -> Deliveries:
+    """Each log in one piece: final deliveries, then optimistic ones."""
+    parts = [np.zeros(0, LOG_ROW)]
+    for _, rows in logs:
+        optimistic = rows["kind"] == OPTIMISTIC
+        parts.append(rows[np.argsort(optimistic, kind="stable")] if optimistic.any() else rows)
+    process = np.array([log.process for log, _ in logs], np.int32)
+    group = np.array([log.group for log, _ in logs], np.int32)
+    pos, msg, kind, ts, t_us = (
+        np.concatenate([rows[name] for rows in parts]) for name in ("pos", "msg", "kind", "ts", "t_us")
     )
+    sizes = [len(rows) for _, rows in logs]
+    return Deliveries(np.repeat(process, sizes), np.repeat(group, sizes), pos, msg, kind, ts, t_us)
 
 
 def _decode(file: RawFile, line: bytes, kind: type[_T]) -> _T:

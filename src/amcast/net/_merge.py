@@ -140,10 +140,10 @@ class Ids:
         return (at >= 0) & (ids < self._stops[at])
 
     def add(self, ids: Int64s) -> None:
-        new = np.unique(ids)
-        starts = np.concatenate((self._starts, new))
-        order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], np.concatenate((self._stops, new + 1))[order]
+        """Those that are not in it; one may be there twice."""
+        starts = np.concatenate((self._starts, ids))
+        order = np.argsort(starts, kind="stable")  # which is quick, since both are sorted
+        starts, stops = starts[order], np.concatenate((self._stops, ids + 1))[order]
         apart = starts[1:] > stops[:-1]
         self._starts = starts[np.concatenate((np.ones(1, np.bool_), apart))[: len(starts)]]
         self._stops = stops[np.concatenate((apart, np.ones(1, np.bool_)))[: len(stops)]]

@@ -31,7 +31,10 @@ def collect(raw_folder: str | Path, out_folder: str | Path, info: RunInfo) -> Co
 
 
 class Collector:
-    """Follows nodes at work: each step appends what they wrote since the last one to a run that grows."""
+    """Follows nodes at work: each step appends what they wrote since the last one to a run that grows.
+
+    An error ends it: what was just read is told nowhere.
+    """
 
     def __init__(self, raw_folder: str | Path, out_folder: str | Path, info: RunInfo) -> None:
         self._intake = Intake(Path(raw_folder))
