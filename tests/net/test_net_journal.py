@@ -21,7 +21,7 @@ from amcast.net import _history, journal
 from amcast.net._segments import FILE_HEADER
 from amcast.net.journal import DeliveryLog, PositionGoneError
 from amcast.net.storage import CorruptLogError, Durability
-from tests.net.logs import WAIT_S, FaultyDisk, copy_of
+from tests.net.logs import WAIT_S, FaultyDisk, PowerLoss, copy_of
 
 PAGE = 4096
 ROOT = Path(__file__).parents[2]
@@ -442,6 +442,29 @@ def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypat
     log = open_log(tmp_path)
     assert log.next == 100
     log.close()
+
+
+def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    power = PowerLoss(monkeypatch, tmp_path / "log")
+    log = open_log(tmp_path / "log", segment_bytes=300)
+    images = {}
+    for stop in range(3, 100, 3):
+        deliver(log, stop - 3, stop)
+        log.flush()
+        if stop % 5 == 0:
+            log.sync()
+            images[stop] = power.image(tmp_path / f"at {stop}")
+    log.skip_to(1000)
+    handed_over = power.image(tmp_path / "handed over")
+    log.close()
+    assert len(images) == 6
+    for stop, image in images.items():
+        again = open_log(image)
+        assert read_all(again) == [entry(position) for position in range(stop)]
+        again.close()
+    again = open_log(handed_over)
+    assert (again.first, again.next) == (1000, 1000)
+    again.close()
 
 
 # -- a model, and a real kill
