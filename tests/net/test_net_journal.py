@@ -180,6 +180,19 @@ def test_state_that_is_handed_over_is_a_new_beginning(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_beginning_is_never_full(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=1)
+    log.skip_to(1)
+    deliver(log, 1, 2)
+    log.flush()
+    log.skip_to(5)
+    deliver(log, 5, 6)
+    log.close()
+    log = open_log(tmp_path)
+    assert read_all(log, 5) == [entry(5)]
+    log.close()
+
+
 def test_memory_keeps_a_window(tmp_path: Path) -> None:
     log = DeliveryLog.open(tmp_path / "log", Durability.MEMORY)
     for start in range(0, 200_000, 1000):

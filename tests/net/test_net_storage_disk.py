@@ -107,10 +107,11 @@ def test_a_failing_disk_stops_the_log_for_good(tmp_path: Path, disk: FaultyDisk,
     assert recovered(tmp_path) in ([b"a"], [b"a", b"b"])
 
 
-def test_space_does_not_help_after_a_sync_that_failed(tmp_path: Path, disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_space_does_not_help_after_a_sync_that_failed(tmp_path: Path, disk: FaultyDisk, is_snapshot: bool) -> None:
     owner = Owner(tmp_path)
     disk.sync_error = errno.ENOSPC
-    owner.log.append(b"a")
+    (owner.log.append_snapshot if is_snapshot else owner.log.append)(b"a")
     owner.log.commit()
     assert owner.wait_failure().errno == errno.ENOSPC
     owner.log.close()
@@ -200,6 +201,21 @@ def test_a_power_failure_takes_nothing_that_was_reported(
         assert again.log.records == [b"%d" % n * 10 for n in range(start, again.log.durable + 1)]
         assert not again.log.is_new
         again.log.close()
+
+
+def test_a_power_failure_leaves_an_async_log_that_is_whole_up_to_some_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    power = PowerLoss(monkeypatch, tmp_path / "log")
+    owner = Owner(tmp_path / "log", Durability.ASYNC, segment_bytes=400)
+    for number in range(1, 40):
+        owner.log.append(b"%d" % number * 100)
+        owner.log.commit()
+    owner.before_snapshot = lambda: power.image(tmp_path / "image") and None
+    owner.log.append_snapshot(b"")
+    owner.log.close()
+    found = recovered(tmp_path / "image")
+    assert found == [b"%d" % number * 100 for number in range(1, len(found) + 1)]
 
 
 @pytest.mark.parametrize("durability", [Durability.ASYNC, Durability.MEMORY])
