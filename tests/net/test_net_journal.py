@@ -393,13 +393,15 @@ def test_a_crash_around_a_new_beginning(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FaultyDisk(monkeypatch)
-    log = open_log(tmp_path, segment_bytes=300)
+    log = open_log(tmp_path)
     deliver(log, 0, 10)
     log.flush()
+    size = segment_of(tmp_path).stat().st_size
     disk.write_error = errno.ENOSPC
     for stop in (20, 30):
         deliver(log, log.next, stop)
         log.flush()
+        assert segment_of(tmp_path).stat().st_size == size  # nothing half written takes the last space
         with pytest.raises(OSError, match="No space left"):
             log.sync()
     assert read_all(log) == [entry(position) for position in range(30)]
