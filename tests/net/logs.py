@@ -102,6 +102,33 @@ class FaultyDisk:
             assert self._changed.wait_for(lambda: self.refused >= attempts, WAIT_S)
 
 
+class PowerLoss:
+    """Keeps what a folder would hold if the machine stopped now: names and bytes as of their last sync, no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, int] = {}  # to inodes
+        self._contents: dict[int, bytes] = {}
+        monkeypatch.setattr(_disk, "_fdatasync", self._sync_file)
+        monkeypatch.setattr(os, "fsync", self._sync_folder)
+
+    def _sync_file(self, fd: int) -> None:
+        self._contents[os.fstat(fd).st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+
+    def _sync_folder(self, fd: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{fd}")) == self._folder:
+            self._names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
+
+    def image(self, target: Path) -> Path:
+        names, contents = dict(self._names), dict(self._contents)
+        if target.exists():
+            shutil.rmtree(target)
+        target.mkdir()
+        for name, inode in names.items():
+            (target / name).write_bytes(contents.get(inode, b""))
+        return target
+
+
 def recovered(folder: Path) -> list[bytes]:
     owner = Owner(folder)
     owner.log.close()

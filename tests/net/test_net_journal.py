@@ -21,7 +21,7 @@ from amcast.net import _history, journal
 from amcast.net._segments import FILE_HEADER
 from amcast.net.journal import DeliveryLog, PositionGoneError
 from amcast.net.storage import CorruptLogError, Durability
-from tests.net.logs import WAIT_S, FaultyDisk, copy_of
+from tests.net.logs import WAIT_S, FaultyDisk, PowerLoss, copy_of
 
 PAGE = 4096
 ROOT = Path(__file__).parents[2]
@@ -177,6 +177,19 @@ def test_state_that_is_handed_over_is_a_new_beginning(tmp_path: Path) -> None:
     log.close()
     log = open_log(tmp_path)
     assert (log.first, log.next) == (1000, 1100)
+    log.close()
+
+
+def test_a_beginning_is_never_full(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=1)
+    log.skip_to(1)
+    deliver(log, 1, 2)
+    log.flush()
+    log.skip_to(5)
+    deliver(log, 5, 6)
+    log.close()
+    log = open_log(tmp_path)
+    assert read_all(log, 5) == [entry(5)]
     log.close()
 
 
@@ -380,13 +393,15 @@ def test_a_crash_around_a_new_beginning(tmp_path: Path) -> None:
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FaultyDisk(monkeypatch)
-    log = open_log(tmp_path, segment_bytes=300)
+    log = open_log(tmp_path)
     deliver(log, 0, 10)
     log.flush()
+    size = segment_of(tmp_path).stat().st_size
     disk.write_error = errno.ENOSPC
     for stop in (20, 30):
         deliver(log, log.next, stop)
         log.flush()
+        assert segment_of(tmp_path).stat().st_size == size  # nothing half written takes the last space
         with pytest.raises(OSError, match="No space left"):
             log.sync()
     assert read_all(log) == [entry(position) for position in range(30)]
@@ -442,6 +457,29 @@ def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypat
     log = open_log(tmp_path)
     assert log.next == 100
     log.close()
+
+
+def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    power = PowerLoss(monkeypatch, tmp_path / "log")
+    log = open_log(tmp_path / "log", segment_bytes=300)
+    images = {}
+    for stop in range(3, 100, 3):
+        deliver(log, stop - 3, stop)
+        log.flush()
+        if stop % 5 == 0:
+            log.sync()
+            images[stop] = power.image(tmp_path / f"at {stop}")
+    log.skip_to(1000)
+    handed_over = power.image(tmp_path / "handed over")
+    log.close()
+    assert len(images) == 6
+    for stop, image in images.items():
+        again = open_log(image)
+        assert read_all(again) == [entry(position) for position in range(stop)]
+        again.close()
+    again = open_log(handed_over)
+    assert (again.first, again.next) == (1000, 1000)
+    again.close()
 
 
 # -- a model, and a real kill

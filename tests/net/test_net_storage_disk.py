@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+from amcast.core import UsageError
+from amcast.net import _disk
 from amcast.net.storage import Durability
-from tests.net.logs import FaultyDisk, Owner, copy_of, recovered
+from tests.net.logs import WAIT_S, FaultyDisk, Owner, PowerLoss, copy_of, recovered
 
 
 @pytest.fixture
@@ -103,10 +107,11 @@ def test_a_failing_disk_stops_the_log_for_good(tmp_path: Path, disk: FaultyDisk,
     assert recovered(tmp_path) in ([b"a"], [b"a", b"b"])
 
 
-def test_space_does_not_help_after_a_sync_that_failed(tmp_path: Path, disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_space_does_not_help_after_a_sync_that_failed(tmp_path: Path, disk: FaultyDisk, is_snapshot: bool) -> None:
     owner = Owner(tmp_path)
     disk.sync_error = errno.ENOSPC
-    owner.log.append(b"a")
+    (owner.log.append_snapshot if is_snapshot else owner.log.append)(b"a")
     owner.log.commit()
     assert owner.wait_failure().errno == errno.ENOSPC
     owner.log.close()
@@ -138,4 +143,107 @@ def test_async_waits_for_space_as_well(tmp_path: Path, disk: FaultyDisk) -> None
     disk.write_error = None
     owner.log.close()
     assert owner.failures == []
+    assert recovered(tmp_path) == [b"a"]
+
+
+def test_what_comes_while_the_disk_is_busy_is_one_batch_and_waits_for_its_own_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: SimpleQueue[SimpleQueue[None]] = SimpleQueue()
+
+    def sync_when_told(fd: int) -> None:
+        told: SimpleQueue[None] = SimpleQueue()
+        syncs.put(told)
+        told.get(timeout=WAIT_S)
+
+    owner = Owner(tmp_path)
+    owner.write(b"0")
+    monkeypatch.setattr(_disk, "_fdatasync", sync_when_told)
+    for number in range(2, 12):
+        owner.log.append(b"%d" % number)
+        owner.log.commit()
+        if number == 2:
+            first_sync = syncs.get(timeout=WAIT_S)
+    assert owner.durable == [1]
+    first_sync.put(None)
+    second_sync = syncs.get(timeout=WAIT_S)
+    assert owner.durable == [1, 2]
+    assert owner.log.durable == 2
+    second_sync.put(None)
+    owner.wait_durable(11)
+    assert owner.durable == [1, 2, 11]
+    monkeypatch.setattr(_disk, "_fdatasync", lambda fd: None)
+    owner.log.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 400, 1 << 20])
+def test_a_power_failure_takes_nothing_that_was_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    folder = tmp_path / "log"
+    power = PowerLoss(monkeypatch, folder)
+    owner = Owner(folder, segment_bytes=segment_bytes)
+    images: dict[int, Path] = {}
+    owner.on_report = lambda number: images.update({number: power.image(tmp_path / f"at {number}")})
+    for number in range(1, 60):
+        append = owner.log.append_snapshot if number % 13 == 0 else owner.log.append
+        append(b"%d" % number * 10)
+        if number % 3 == 0:
+            owner.log.commit()
+            owner.wait_durable(number)
+    owner.log.close()
+    images[60] = power.image(tmp_path / "closed")
+    assert len(images) > 20
+    for number, image in images.items():
+        again = Owner(image)
+        assert again.log.durable == min(number, 59)
+        start = number // 13 * 13 or 1
+        assert again.log.records == [b"%d" % n * 10 for n in range(start, again.log.durable + 1)]
+        assert not again.log.is_new
+        again.log.close()
+
+
+def test_a_power_failure_leaves_an_async_log_that_is_whole_up_to_some_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, power = FaultyDisk(monkeypatch), PowerLoss(monkeypatch, tmp_path / "log")
+    owner = Owner(tmp_path / "log", Durability.ASYNC, segment_bytes=400)
+    for number in range(1, 20):
+        owner.log.append(b"%d" % number * 100)
+        owner.log.commit()
+        disk.wait_written(b"%d" % number * 100)  # so that there are several batches, and segments
+    owner.before_snapshot = lambda: power.image(tmp_path / "image") and None
+    owner.log.append_snapshot(b"")
+    owner.log.close()
+    found = recovered(tmp_path / "image")
+    assert found == [b"%d" % number * 100 for number in range(1, len(found) + 1)]
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize("durability", [Durability.ASYNC, Durability.MEMORY])
+def test_a_power_failure_leaves_the_mark_of_a_log_that_counted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    power = PowerLoss(monkeypatch, tmp_path / "log")
+    owner = Owner(tmp_path / "log", durability)
+    owner.log.append(b"a")
+    again = Owner(power.image(tmp_path / "image"), durability)
+    assert not again.log.is_new
+    assert again.log.records == []
+    again.log.close()
+    owner.log.close()
+
+
+def test_a_log_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner(tmp_path)
+    owner.write(b"a")
+    owner.log.close()
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(UsageError, match=r"salt: can't open the log: Input/output error"):
+            Owner(tmp_path)
     assert recovered(tmp_path) == [b"a"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..core import UsageError
@@ -91,10 +92,23 @@ def write_file(path: Path, *parts: bytes) -> None:
     sync_folder(path.parent)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[tuple[int, ExitStack]]:
+    """Locks the folder for what is opened in it. Unless that succeeds and keeps the lock, it is given up again."""
+    with ExitStack() as stack:
+        lock = lock_folder(folder)
+        stack.callback(os.close, lock)
+        try:
+            yield lock, stack
+        except OSError as error:
+            raise UsageError(f"{error.filename or folder}: can't open the log: {error.strerror or error}") from error
+
+
 def lock_folder(folder: Path) -> int:
     """Makes the folder if need be, and holds it until the returned descriptor is closed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_folder(folder.parent)
         fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UsageError(f"{folder}: can't use this folder: {error.strerror or error}") from error
@@ -105,7 +119,6 @@ def lock_folder(folder: Path) -> int:
         raise UsageError(
             f"{folder}: another process uses this folder: stop it, or give each process a folder of its own"
         ) from error
-    sync_folder(folder.parent)
     return fd
 
 

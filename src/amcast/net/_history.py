@@ -173,8 +173,9 @@ class History:
         self.next = position
 
     def _writable(self) -> SegmentFile:
-        if self._file is not None and self._file.size >= self._segment_bytes:
-            self._unsynced.append(self._file)
+        file = self._file
+        if file is not None and file.size >= self._segment_bytes and self.next > self._firsts[-1]:
+            self._unsynced.append(file)
             self._file = None
         if self._file is None:
             self._file = SegmentFile.create(self._folder, DELIVERED, self.next, self._salt)

@@ -12,11 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 from ..core import AppMessage, message_name
-from ._disk import CorruptLogError, is_full, lock_folder
+from ._disk import CorruptLogError, is_full, locked
 from ._history import Entry, History, entry_bytes, sync_and_close
 from .storage import SEGMENT_BYTES, Durability
 
@@ -61,9 +60,7 @@ class DeliveryLog:
     ) -> DeliveryLog:
         if durability is Durability.MEMORY:
             return DeliveryLog(folder, None, -1, keep_messages)
-        with ExitStack() as stack:
-            lock = lock_folder(folder)
-            stack.callback(os.close, lock)
+        with locked(folder) as (lock, stack):
             history = History(folder, segment_bytes)
             stack.pop_all()
         return DeliveryLog(folder, history, lock, keep_messages)

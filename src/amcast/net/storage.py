@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 
 from ..core import UsageError
-from ._disk import CorruptLogError, is_used, lock_folder, mark_used
+from ._disk import CorruptLogError, is_used, locked, mark_used
 from ._recovery import Recovered, recover, was_used
 from ._segments import LOG, SNAPSHOT, files
 from ._writer import Job, LogWriter
@@ -84,9 +83,7 @@ class RecordLog:
         `on_failure` says that nothing will be durable any more. `before_snapshot` must make durable what can't be had
         from the records any more once the snapshot replaces them; it runs between their being written and its.
         """
-        with ExitStack() as stack:
-            lock = lock_folder(folder)
-            stack.callback(os.close, lock)
+        with locked(folder) as (lock, stack):
             is_sync = durability is Durability.SYNC
             found = writer = None
             if durability is Durability.MEMORY:
