@@ -53,6 +53,20 @@ class Sessions:
             if len(session.seen) > 2 * (seq - settled) + _SLACK:
                 session.seen = {each: given for each, given in session.seen.items() if each >= settled}
 
+    def admit_new(self, message: AppMessage, ts: Timestamp) -> bool:
+        """Admits it unless it is known: whether it was new."""
+        id_ = message.id
+        session = self._sessions.get(id_ >> SEQ_BITS)
+        if session is not None:
+            seq = id_ & SEQ_MASK
+            if seq < session.settled or seq in session.seen:
+                return False
+            if message.settled <= session.settled:
+                session.seen[seq] = ts
+                return True
+        self.admit(message, ts)
+        return True
+
     def dump(self) -> dict[ProcessId, SessionState]:
         return self._sessions
 

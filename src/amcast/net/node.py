@@ -247,6 +247,25 @@ class Node(Outbox):
         if self.journal.append(position, message, final_ts) and self.application is not None:
             self.application.deliver(position, message)
 
+    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._deliver_all_now, (first, batch)))
+        else:
+            self._deliver_all_now(first, batch)
+
+    def _deliver_all_now(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        if first != self.journal.next:  # after a restart: some of it is known
+            for position, (message, ts) in enumerate(batch, first):
+                self._deliver_now(position, message, ts)
+            return
+        if self._trace is not None:
+            now = time.time_ns() // 1_000
+            self._trace.deliveries([(first + i, m.id, _FINAL, ts, now) for i, (m, ts) in enumerate(batch)])
+        self.journal.extend(batch)
+        if self.application is not None:
+            for position, (message, _) in enumerate(batch, first):
+                self.application.deliver(position, message)
+
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self._is_gated:
             self._held.append((self._barrier, self._opt_deliver_now, (position, message)))

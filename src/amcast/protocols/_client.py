@@ -23,8 +23,9 @@ from ..core import (
     Topology,
     Wire,
     app_message,
-    seq_of,
 )
+from ..core.ids import SEQ_BITS, SEQ_LIMIT
+from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
 
 EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
@@ -32,6 +33,7 @@ EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 _RETRY = "client.retry"
 _SEND = "client.send"
 _START_BYTES = 1 << 20  # of payload in one START
+_CHECKED_MAX = 10_000
 
 
 class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +56,8 @@ class Client(Process):
         self._entry_groups = entry_groups
         self._config = config
         self._next_seq = 0
+        self._settled = 0  # all sequence numbers below are done
+        self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given, and in good order
         self._outstanding: dict[MessageId, Outstanding] = {}  # in the order of sequence numbers
         self._leader: dict[GroupId, ProcessId] = {}
         self._retrying = False
@@ -64,12 +68,15 @@ class Client(Process):
         return len(self._outstanding)
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
-        self._topology.check_destinations(dst)
-        oldest = next(iter(self._outstanding), None)
-        settled = self._next_seq if oldest is None else seq_of(oldest)
-        message = app_message(self._process, self._next_seq, dst, payload, settled)
-        self._next_seq += 1
-        return message
+        seq = self._next_seq
+        checked = self._checked.get(dst)
+        if checked is None or len(payload) > PAYLOAD_LIMIT or seq >= SEQ_LIMIT:
+            self._topology.check_destinations(dst)
+            checked = app_message(self._process, seq, dst, payload).dst
+            if len(self._checked) < _CHECKED_MAX:
+                self._checked[dst] = checked
+        self._next_seq = seq + 1
+        return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
 
     def on_start(self, out: Outbox) -> None:
         """A client waits for something to send."""
@@ -104,7 +111,13 @@ class Client(Process):
                 if not entry.missing:
                     del self._outstanding[id_]
                     completed.append(entry.message)
+        self._move_mark()
         return completed
+
+    def _move_mark(self) -> None:
+        base, outstanding = self._process << SEQ_BITS, self._outstanding
+        while self._settled < self._next_seq and base | self._settled not in outstanding:
+            self._settled += 1
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _SEND:

@@ -84,6 +84,12 @@ class Deliveries:
         self._history.append((message, ts))
         out.deliver(position, message, ts)
 
+    def add_own_batch(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
+        position = self._counts.get(self._group, 0)
+        self._counts[self._group] = position + len(batch)
+        self._history.extend(batch)
+        out.deliver_all(position, batch)
+
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._history))
 
@@ -171,6 +177,11 @@ class Replica(Process):
     def _apply(self, entry: Any, out: Outbox) -> None:
         """A decided entry: every replica of the group gets the same ones in the same order."""
 
+    def _apply_all(self, entries: list[Any], out: Outbox) -> None:
+        """The entries of one instance."""
+        for entry in entries:
+            self._apply(entry, out)
+
     @abstractmethod
     def _on_elected(self, out: Outbox) -> None:
         """This process leads now: whatever a leader must have said is to be said again."""
@@ -199,8 +210,7 @@ class Replica(Process):
     def _act_on_one(self, decision: Decision, out: Outbox) -> None:
         match decision:
             case Decided():
-                for entry in self._entries.decode(decision.value):
-                    self._apply(entry, out)
+                self._apply_all(self._entries.decode(decision.value), out)
             case Elected():
                 self._on_elected(out)
             case StateReceived():
@@ -215,6 +225,13 @@ class Replica(Process):
         if self._log.is_leader:
             id_ = message.id
             self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
+
+    def _deliver_all(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
+        self._deliveries.add_own_batch(batch, out)
+        if self._log.is_leader:
+            for message, _ in batch:
+                id_ = message.id
+                self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
 
     def _reply(self, client: ProcessId, id_: MessageId, groups: tuple[GroupId, ...]) -> None:
         key = (client, groups)
