@@ -43,8 +43,11 @@ _BLOCK_BYTES = 64 << 10
 _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[tuple[AppMessage, int | None]])
 
 
+ENTRY_BYTES = 32  # besides the payload
+
+
 def entry_bytes(entry: Entry) -> int:
-    return 32 + len(entry[0].payload)
+    return ENTRY_BYTES + len(entry[0].payload)
 
 
 class Index:

@@ -119,6 +119,8 @@ class LogWriter:
             assert segment is not None
             sync(segment.fd)
             self._reach(self._written)
+        else:
+            self._report(self._written)
 
     def _append(self, first: int, count: int, body: bytes) -> None:
         segment = self._segment
@@ -150,9 +152,11 @@ class LogWriter:
         if not self._is_marked:
             self._insist(lambda: mark_used(self._folder))
             self._is_marked = True
-        if self._is_sync:
-            self.durable = number
-            self._on_durable(number)
+        self._report(number)
+
+    def _report(self, number: int) -> None:
+        self.durable = number
+        self._on_durable(number)
 
     def _claim(self) -> None:
         """Says in the file that all in it is durable: otherwise damage to the last batch would look like a torn tail.

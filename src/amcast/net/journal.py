@@ -12,11 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..core import AppMessage, message_name
 from ._disk import CorruptLogError, is_full, locked
-from ._history import Entry, History, entry_bytes, sync_and_close
+from ._history import ENTRY_BYTES, Entry, History, entry_bytes, sync_and_close
 from .storage import SEGMENT_BYTES, Durability
 
 __all__ = ["DeliveryLog", "PositionGoneError"]
@@ -88,6 +89,11 @@ class DeliveryLog:
             )
         return False
 
+    def extend(self, batch: Sequence[Entry]) -> None:
+        """Many at the next positions, all of them new."""
+        self._window.extend(batch)
+        self.next += len(batch)
+
     def skip_to(self, position: int) -> None:
         """State was handed over that covers all below this position. What is known of it already stays."""
         if position <= self.next:
@@ -142,7 +148,7 @@ class DeliveryLog:
                 return False
             self._history.drop_before(self._history.next - self._keep)
         self._flushed += len(new)
-        self._window_bytes += sum(map(entry_bytes, new))
+        self._window_bytes += sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
         self._cut_window()
         return True
 

@@ -84,7 +84,7 @@ class Node(Outbox):
         self._to_self: list[bytes] = []
         self._dirty: list[Sender] = []
         self._is_turn_ending = False
-        self._waits_for_disk = config.durability is Durability.SYNC
+        self._waits_for_disk = config.durability is not Durability.MEMORY
         self._is_gated = False  # whether effects must wait for the disk now
         self._barrier = 0  # the number of the last record that was persisted
         self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -110,10 +110,10 @@ class Node(Outbox):
 
     def close(self) -> None:
         """Writes what is left to write."""
+        self.log.close()  # a last snapshot may still ask for the journal
         self.journal.close()
         if self._trace is not None:
             self._trace.close()
-        self.log.close()
 
     # -- inputs
 

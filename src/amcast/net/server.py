@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import resource
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -50,7 +51,7 @@ from .links import Delay, Link, RefusedError, Sender
 from .metrics import serve_metrics
 from .node import Node
 from .security import Security
-from .storage import RecordLog
+from .storage import CorruptLogError, RecordLog
 from .tls import PeerError, expect
 from .tracing import TraceWriter
 
@@ -263,26 +264,29 @@ class Connection(FrameProtocol):
                 self._say(self._server.status())
 
     def _on_start(self, message: Start) -> None:
-        for app_message in message.messages:
-            if (problem := self._problem_with(app_message)) is not None:
-                self._refuse(problem)
-                return
+        client, known_dst, limit = self.client, self._known_dst, self._server.config.limits.message_bytes
+        size = 0
+        for each in message.messages:
+            if each.id >> SEQ_BITS != client or each.dst not in known_dst or len(each.payload) > limit:
+                problem = self._problem_with(each)
+                if problem is not None:
+                    self._refuse(problem)
+                    return
+            size += len(each.payload)
         try:
-            taken = self._admit(message)
+            taken = self._admit(message, size)
             if taken.messages:
-                assert self.client is not None
-                self._node.take(self.client, taken)
+                assert client is not None
+                self._node.take(client, taken)
         except Exception as error:
             self._server.fail(error)
 
     def _problem_with(self, message: AppMessage) -> str | None:
+        limit = self._server.config.limits.message_bytes
         if message.id >> SEQ_BITS != self.client:
             return "a message carries another sender's id"
-        if len(message.payload) > self._server.config.limits.message_bytes:
-            limit = self._server.config.limits.message_bytes
+        if len(message.payload) > limit:
             return f"a payload of {len(message.payload)} bytes is over the limit of {limit}"
-        if message.dst in self._known_dst:
-            return None
         if not message.dst or tuple(sorted(set(message.dst))) != message.dst:
             return "the destinations of a message are not a sorted list without repetition"
         for group in message.dst:
@@ -294,29 +298,41 @@ class Connection(FrameProtocol):
             self._known_dst.add(message.dst)
         return None
 
-    def _admit(self, message: Start) -> Start:
+    def _admit(self, message: Start, size: int) -> Start:
         """Only a leader keeps count: what others get, they pass on and forget."""
-        node = self._node
+        node, limits = self._node, self._server.config.limits
         if not node.process.is_leader:
             return message
+        room = limits.open_messages - node.open_messages
+        if len(message.messages) > room or node.open_bytes + size > limits.open_bytes:
+            return self._admit_some(message)
+        for each in message.messages:
+            if each.id not in self.open:
+                self._open_one(each)
+        return message
+
+    def _admit_some(self, message: Start) -> Start:
         turned_away = [each.id for each in message.messages if not self._is_admitted(each)]
-        if not turned_away:
-            return message
-        self._server.busy += len(turned_away)
-        self._say(Busy(node.group, tuple(turned_away)))
+        if turned_away:
+            self._server.busy += len(turned_away)
+            self._say(Busy(self._node.group, tuple(turned_away)))
         return Start(tuple(each for each in message.messages if each.id in self.open))
 
     def _is_admitted(self, message: AppMessage) -> bool:
+        node, limits = self._node, self._server.config.limits
         if message.id in self.open:
             return True
-        node, limits = self._node, self._server.config.limits
+        has_room = node.open_messages < limits.open_messages
+        if has_room and node.open_bytes + len(message.payload) <= limits.open_bytes:
+            self._open_one(message)
+            return True
+        return False
+
+    def _open_one(self, message: AppMessage) -> None:
         size = len(message.payload)
-        if node.open_messages >= limits.open_messages or node.open_bytes + size > limits.open_bytes:
-            return False
         self.open[message.id] = size
-        node.open_messages += 1
-        node.open_bytes += size
-        return True
+        self._node.open_messages += 1
+        self._node.open_bytes += size
 
     def _on_follow(self, message: Follow) -> None:
         if message.group != self._node.group:
@@ -339,6 +355,10 @@ class Connection(FrameProtocol):
         except PositionGoneError:
             self._say(Gone(journal.first))
             self.following = None
+            return False
+        except CorruptLogError as error:
+            logger.error("%s", error)
+            self._refuse(f"{self._node.name} can't read its log: follow another member")
             return False
         self._say(Delivered(self.following, tuple(messages)))
         self.following += len(messages)
@@ -402,15 +422,19 @@ class NodeServer:
         self._server: asyncio.Server | None = None
         self._metrics: asyncio.Server | None = None
         self._follow_again = False
+        self._is_closing = False
 
     # -- making
 
     def _make_node(self, folder: Path, name: str, boot: int) -> Node:
         config = self.config
         journal = DeliveryLog.open(folder / "deliveries", config.durability, config.keep_messages)
-        # The records that could deliver these messages again go with a snapshot: they must be safe by themselves.
         log = RecordLog.open(
-            folder / "log", config.durability, self._on_durable, self._on_disk_failure, before_snapshot=journal.sync
+            folder / "log",
+            config.durability,
+            self._on_durable,
+            self._on_disk_failure,
+            before_snapshot=lambda: self._before_snapshot(journal),
         )
         if log.note is not None:
             logger.warning("%s", log.note)
@@ -477,6 +501,7 @@ class NodeServer:
         for connection in list(self.connections):
             connection.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_closing = True
         self.node.close()
         os.close(self._folder_lock)
 
@@ -534,6 +559,25 @@ class NodeServer:
         """From the disk's thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self.loop.call_soon_threadsafe(self.node.on_durable)
+
+    def _before_snapshot(self, journal: DeliveryLog) -> None:
+        """From the disk's thread. With a snapshot go the records that could deliver messages again.
+
+        So what was held back until those records were durable must happen first, and be on the disk by itself.
+        """
+        happened = threading.Event()
+
+        def let_happen() -> None:
+            self.node.on_durable()
+            journal.flush()
+            happened.set()
+
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(let_happen)
+            # A loop that is closing waits for this thread: then nothing held back will ever happen.
+            while not happened.wait(0.05) and not self._is_closing:
+                pass
+        journal.sync()
 
     def _on_disk_failure(self, error: OSError) -> None:
         with contextlib.suppress(RuntimeError):

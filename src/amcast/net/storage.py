@@ -14,9 +14,9 @@ Guarantee in `sync` mode: a record whose number was reported durable is found ag
 it, unless the disk fails; and a disk that failed is recognised, see `_segments.py`. Records that were not reported are
 found or not, from some number on.
 
-In `async` mode records count as durable at once and are synced now and then: a crash of the machine may take the last
-seconds, and a kill of the process what was not written yet. In `memory` mode nothing is written. The folder only
-remembers that it was used, so that a process that starts again knows that it has forgotten.
+In `async` mode a record counts as durable when the kernel has it, and is synced now and then: a kill of the process
+takes nothing, a crash of the machine the last seconds. In `memory` mode nothing is written. The folder only remembers
+that it was used, so that a process that starts again knows that it has forgotten.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RecordLog:
     ) -> RecordLog:
         """All callbacks are called from the writer's thread.
 
-        `on_durable` gets the number up to which all is durable (in sync mode; in the others it is never called).
+        `on_durable` gets the number up to which all is durable (in memory mode it is never called).
         `on_failure` says that nothing will be durable any more. `before_snapshot` must make durable what can't be had
         from the records any more once the snapshot replaces them; it runs between their being written and its.
         """
@@ -97,7 +97,7 @@ class RecordLog:
     @property
     def durable(self) -> int:
         """The number of the last record that is durable, or counts as such."""
-        return self._writer.durable if self._is_sync and self._writer is not None else self._last
+        return self._last if self._writer is None else self._writer.durable
 
     @property
     def waits_for_space(self) -> bool:
