@@ -8,7 +8,7 @@ import pytest
 
 from amcast.core import UsageError
 from amcast.net.storage import Durability
-from tests.net.logs import Owner, only_segment, recovered
+from tests.net.logs import Owner, copy_of, only_segment, recovered
 
 
 def test_what_was_durable_is_found_again(tmp_path: Path) -> None:
