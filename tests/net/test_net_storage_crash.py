@@ -93,7 +93,7 @@ def test_a_flipped_byte_anywhere_in_a_closed_log_is_recognised(tmp_path: Path, m
             problem = _problem(folder)
             if problem is not None:
                 assert problem.startswith(str(folder / path.name))
-                assert problem.endswith("let the group take this member back")
+                assert problem.endswith("let the group take it back")
                 assert "\n" not in problem
                 refused += 1
             else:  # the last frame holds no record, only a claim

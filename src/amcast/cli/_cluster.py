@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,13 +124,41 @@ def register(app: typer.Typer) -> None:
         from ..net.local import LocalCluster
 
         cluster = LocalCluster(folder)
-        cluster.stop()
         if collect is not None:
-            report = cluster.collect(collect)
-            console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {collect}")
+            collect_run(cluster, collect)
+        else:
+            cluster.stop()
         if not keep:
             cluster.remove()
         console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
+
+    @app.command("collect")
+    def collect_live(
+        out: Annotated[Path, typer.Argument(help="The run folder to write.")],
+        folder: DirOption = DEFAULT_DIR,
+        every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+    ) -> None:
+        """Turn the trace of a running cluster into a run folder that grows, for `amcast watch`, until it ends.
+
+        Ctrl-C stops it, and the run counts as cut short. When all processes have ended, it ends by itself.
+
+        Examples:
+
+        [bold]amcast collect runs/live & amcast watch runs/live[/bold]
+        """
+        from ..net.collect import Collector
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        collector = Collector(cluster.trace_folder, out, cluster.run_info(complete=False))
+        try:
+            while any(cluster.pid(name) is not None for name in cluster.names):
+                report = collector.step()
+                errors.print(f"{report.deliveries:,} deliveries", end="\r", highlight=False)
+                time.sleep(every)
+        finally:
+            report = collector.finish(cluster.run_info(complete=False))
+            console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}")
 
     @app.command("status")
     def status(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
@@ -223,6 +252,20 @@ def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
             if not running:
                 cluster.stop()
             raise
+
+
+def collect_run(cluster: LocalCluster, out: Path) -> None:
+    """Ends the cluster, and makes a run folder of what it did."""
+    if out.exists():
+        raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
+    cluster.trace_folder  # noqa: B018 - says so before anything is stopped if there is no trace
+    complete = asyncio.run(cluster.drain())
+    cluster.stop()
+    report = cluster.collect(out, complete)
+    state = "" if complete else ", cut short"
+    console.print(
+        f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
+    )
 
 
 def show_load(result: LoadResult) -> None:

@@ -76,6 +76,11 @@ class Process(ABC):
         """Whether it leads its group, for those who watch (and those who kill leaders)."""
         return False
 
+    @property
+    def leader(self) -> ProcessId | None:
+        """Who orders for its group, as far as it knows; for those who watch."""
+        return None
+
     def recover(self, records: Sequence[Record]) -> None:
         """Called before `on_start` on every start but the very first, with what was persisted, oldest first.
 

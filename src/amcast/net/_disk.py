@@ -21,8 +21,8 @@ class CorruptLogError(Exception):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
-            f"{path}: {problem}: repair the disk, or delete every file in {path.parent} but {USED_FILE!r}"
-            " and let the group take this member back"
+            f"{path}: {problem}: repair the disk, or delete the logs of this process (all but the files named"
+            f" {USED_FILE!r}) and let the group take it back"
         )
 
 

@@ -72,7 +72,7 @@ def recover(folder: Path) -> Recovered:
             raise CorruptLogError(path, f"the file with the records {last + 1} to {number - 1} is missing")
         reader = SegmentReader(path, LOG, number, salt)
         last = _read_segment(reader, last, records)
-        if reader.is_torn and (number != segments[-1] or reader.claim_beyond() > last):
+        if reader.is_torn and (number != segments[-1] or reader.claim_beyond() > last + 1):
             raise CorruptLogError(path, f"what was durable is damaged at byte {reader.end}, after record {last}")
     return Recovered(records, last, salt, *_reopen(reader, last))
 

@@ -4,7 +4,7 @@ A file's name holds the number of its first entry. It opens with a header, then 
 
     magic, checksum of the rest of this header, checksum of the body, count, length, first number, claim | body
 
-The claim says up to which number everything was durable when the frame was written. It tells a torn tail from damage:
+The claim says below which number everything was durable when the frame was written. It tells a torn tail from damage:
 where a frame is bad, and no later one claims it was durable, then it was being written when the machine stopped, nobody
 was told of it, and it goes. If one does claim it, the disk has lost what it promised to keep. A header that is whole
 proves its claim, whatever became of its body.
@@ -131,7 +131,7 @@ class SegmentReader:
             body = view[body_at : body_at + length]
             if len(body) != length or crc32(body, salt) != body_checksum:
                 return
-            if claim == first - 1:
+            if claim == first:
                 self.settled = self.end
             self.end = body_at + length
             yield first, count, claim, body

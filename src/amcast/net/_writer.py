@@ -131,7 +131,7 @@ class LogWriter:
         if segment is None:
             self._segment = segment = SegmentFile.create(self._folder, LOG, first, self._salt)
             sync_folder(self._folder)
-        segment.append(pack_frame(self._salt, first, count, self._synced, body))
+        segment.append(pack_frame(self._salt, first, count, self._synced + 1, body))
         self._claimed = self._synced
 
     def _write_snapshot(self, number: int, record: bytes) -> None:
@@ -163,7 +163,7 @@ class LogWriter:
         if segment is None or self._claimed == self._synced:
             return
         try:
-            segment.append(pack_frame(self._salt, self._written + 1, 0, self._synced, b""))
+            segment.append(pack_frame(self._salt, self._written + 1, 0, self._synced + 1, b""))
         except OSError as error:
             if not is_full(error):
                 raise

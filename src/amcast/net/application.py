@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ..core import AppMessage, UsageError
+from .control import AppState
 from .journal import DeliveryLog
 
 _CHUNK = 1 << 20
@@ -38,13 +39,6 @@ class StateMachine(ABC):
         return
 
 
-class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
-    """The machine's state after all positions below this one."""
-
-    position: int
-    state: bytes
-
-
 class Host:
     """Feeds a machine from the delivery log, and keeps its snapshots."""
 
@@ -62,12 +56,19 @@ class Host:
             self.load(read_state(self._path))
         self.catch_up()
 
+    def take_over(self, state: AppState) -> None:
+        if state.position > self.position:
+            self.load(state)
+            self.save()
+            self.catch_up()
+
     @property
     def is_behind(self) -> bool:
         """What the machine needs next is not in this node's log: another replica has to hand it over."""
         return self.position < self._journal.first
 
     def load(self, state: AppState) -> None:
+        """Its own snapshot, or another replica's state: what came since follows from the log."""
         self._machine.restore(state.state)
         self.position = self._snapshot_position = state.position
 

@@ -195,18 +195,24 @@ def load_config(path: Path) -> ClusterConfig:
 
 
 def format_config(config: ClusterConfig) -> str:
-    """The file's text. TOML takes JSON's strings, numbers and booleans as they are."""
     lines = [
-        f"{name} = {json.dumps(getattr(config, name))}"
+        f"{name} = {_toml(getattr(config, name))}"
         for name in ("cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages")
     ]
     if config.tokens is not None:
-        lines.append(f"tokens = {json.dumps(config.tokens)}")
+        lines.append(f"tokens = {_toml(config.tokens)}")
     for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):
-        lines += ["", f"[{title}]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
+        lines += ["", f"[{title}]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
     if config.tls is not None:
-        lines += ["", "[tls]", f"folder = {json.dumps(config.tls.folder)}"]
+        lines += ["", "[tls]", f"folder = {_toml(config.tls.folder)}"]
     for entry in config.process:
         fields = msgspec.to_builtins(entry)
-        lines += ["", "[[process]]", *(f"{name} = {json.dumps(value)}" for name, value in fields.items())]
+        lines += ["", "[[process]]", *(f"{name} = {_toml(value)}" for name, value in fields.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """TOML takes JSON's strings, numbers, booleans and lists as they are; tables it writes with an equals sign."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value)

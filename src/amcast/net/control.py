@@ -2,7 +2,7 @@
 
 A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
-direction. A client sends START and the requests below, and gets answers.
+direction. A client sends START and the requests below, and gets answers. A reader is a process that asks like a client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENT_FRAME_LIMIT = 8 << 20
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     version: int
     cluster: str  # empty: a client that does not know it yet
-    kind: str  # process or client
+    kind: str  # process, client or reader
     name: str
     boot: int = 0  # of a process: how often it was started, so that a newer one takes the place of an older
     token: str = ""
@@ -84,6 +84,17 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     first: int
 
 
+class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
+    """From another replica, whose application needs messages that are not kept any more."""
+
+
+class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
+    """An application's state after all positions below this one."""
+
+    position: int
+    state: bytes
+
+
 class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
     pass
 
@@ -111,8 +122,10 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
-from_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Start | Follow | Unfollow | StatusQuery)
+from_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    Start | Follow | Unfollow | StatusQuery | AppStateQuery
+)
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Reply | Busy | Delivered | Gone | Refused | Status
+    Reply | Busy | Delivered | Gone | Refused | Status | AppState
 )
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)

@@ -117,6 +117,30 @@ class Channel(FrameProtocol):
         self.transport.write(frame(msgspec.msgpack.encode(message)))
 
 
+async def dial(
+    hello: Hello,
+    address: tuple[str, int],
+    process: ProcessId,
+    on_message: OnMessage,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+) -> Channel:
+    """A welcomed connection, or an exception and none. With TLS, the process must prove its name if that is known."""
+    host, port = address
+    async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+        transport, channel = await asyncio.get_running_loop().create_connection(
+            lambda: Channel(hello, process, on_message), host, port, ssl=tls, server_hostname="" if tls else None
+        )
+        try:
+            if tls is not None:
+                expect(transport.get_extra_info("ssl_object"), "process", name)
+            await channel.welcomed
+        except BaseException:
+            transport.abort()
+            raise
+    return channel
+
+
 class ClientDriver(Outbox):
     def __init__(self, credentials: Credentials, make_process: MakeProcess) -> None:
         self._credentials = credentials
@@ -189,20 +213,8 @@ class ClientDriver(Outbox):
         self, host: str, port: int, process: ProcessId, on_message: OnMessage, keeps_id: bool = True
     ) -> Channel:
         """A welcomed connection, or an exception and none. Without its id it is just a reader's."""
-        tls = self._credentials.tls
-        hello = self._hello(keeps_id)
-        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            transport, channel = await self._loop.create_connection(
-                lambda: Channel(hello, process, on_message), host, port, ssl=tls, server_hostname="" if tls else None
-            )
-            try:
-                if tls is not None and self._layout is not None:
-                    expect(transport.get_extra_info("ssl_object"), "process", self._layout.names[process])
-                await channel.welcomed
-            except BaseException:
-                transport.abort()
-                raise
-        return channel
+        name = None if self._layout is None else self._layout.names[process]
+        return await dial(self._hello(keeps_id), (host, port), process, on_message, self._credentials.tls, name)
 
     async def _keep_up(self, process: ProcessId) -> None:
         """Keeps the connection to one process up, for as long as this client lives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -15,10 +16,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from .. import __version__
 from ..core import UsageError, grid, latency_preset
 from ..protocols import protocol
+from ..trace import GroupInfo, RunInfo
 from .certs import set_up
 from .client import AsyncClient, connect
+from .collect import CollectReport, collect
 from .config import ClusterConfig, Limits, ProcessEntry, TlsFiles, format_config, load_config
 from .control import Status
 from .identity import Identity
@@ -189,6 +195,63 @@ class LocalCluster:
     def remove(self) -> None:
         shutil.rmtree(self.folder)
 
+    # -- what it did
+
+    def run_info(self, complete: bool) -> RunInfo:
+        """The description of this cluster's run. Without the wire table nobody can tell who spoke to whom."""
+        config = self.config
+        topology = config.topology()
+        spec = config.spec()
+        claims = tuple(claim for claim in spec.claims if config.trace_wire or not claim.endswith("genuine"))
+        document = msgspec.to_builtins(config)
+        document.pop("folder")
+        return RunInfo(
+            run_id=f"{config.protocol}-{config.cluster}",
+            protocol=config.protocol,
+            seed=0,
+            complete=complete,
+            groups=tuple(GroupInfo(group, topology.members(group)) for group in topology.groups),
+            correct=topology.processes if complete else (),
+            claims=claims,
+            extra={
+                "configuration": document,
+                "network": config.network,
+                "regions": {topology.name(process): topology.region(process) for process in topology.processes},
+                "versions": {"amcast": __version__, "python": platform.python_version()},
+            },
+        )
+
+    @property
+    def trace_folder(self) -> Path:
+        if not self.config.trace:
+            raise UsageError("this cluster writes no trace: start it with --trace")
+        return self.config.path(self.config.data) / "trace"
+
+    def collect(self, out: Path, complete: bool) -> CollectReport:
+        """Makes a run folder of the trace. `complete`: it ended by itself, and everything was delivered."""
+        return collect(self.trace_folder, out, self.run_info(complete))
+
+    async def is_drained(self) -> bool:
+        """Whether every process is there, and no message is on its way."""
+        statuses = list((await self.statuses()).values())
+        positions: dict[str, set[int]] = {}
+        for status in statuses:
+            if status is None or status.open_messages:
+                return False
+            positions.setdefault(status.group, set()).add(status.delivered)
+        return all(len(each) == 1 for each in positions.values())
+
+    async def drain(self, timeout: float = 10.0) -> bool:
+        """Waits until it is drained, twice in a row, since a message may be between two groups; or not."""
+        deadline = time.monotonic() + timeout
+        drained = 0
+        while drained < 2:
+            drained = drained + 1 if await self.is_drained() else 0
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
     # -- asking
 
     def client(self, **settings: Any) -> AsyncClient:
@@ -217,8 +280,8 @@ class LocalCluster:
             ready = [s for s in statuses.values() if s is not None and all(s.peers.values())]
             if progress is not None:
                 progress(len(ready))
-            led = {status.group for status in ready if status.is_leader}
-            if len(ready) == len(self.names) and len(led) == len(self.config.topology().groups):
+            leading = {status.name for status in ready if status.is_leader}
+            if len(ready) == len(self.names) and all(status.leader in leading for status in ready):
                 return
             self._complain_of_the_dead()
             if time.monotonic() > deadline:

@@ -89,6 +89,7 @@ class Node(Outbox):
         self._barrier = 0  # the number of the last record that was persisted
         self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_stopped = False
+        self._leads = False
 
     # -- life
 
@@ -160,6 +161,8 @@ class Node(Outbox):
             for key in timers:
                 self.process.on_timer(key, self)
         self._is_turn_ending = False
+        if self._leads != self.process.is_leader:
+            self._note_leadership()
         self.journal.flush()
         if self._trace is not None:
             self._trace.flush()
@@ -169,6 +172,14 @@ class Node(Outbox):
             sender.flush()
         for callback in self.on_turn_end:
             callback()
+
+    def _note_leadership(self) -> None:
+        """Whoever leads next answers the clients: what they sent here is not open here any more."""
+        self._leads = self.process.is_leader
+        if not self._leads:
+            for channel in self.clients.values():
+                channel.open.clear()
+            self.open_messages = self.open_bytes = 0
 
     # -- effects
 

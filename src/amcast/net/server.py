@@ -26,6 +26,8 @@ from .control import (
     CLIENT_FRAME_LIMIT,
     HELLO_LIMIT,
     VERSION,
+    AppState,
+    AppStateQuery,
     Busy,
     Delivered,
     Follow,
@@ -40,10 +42,11 @@ from .control import (
     from_client_decoder,
     hello_decoder,
 )
+from .driver import Channel, dial
 from .framing import Frame, FrameProtocol, frame
 from .identity import Kind
 from .journal import DeliveryLog, PositionGoneError
-from .links import Delay, Link, Sender
+from .links import Delay, Link, RefusedError, Sender
 from .metrics import serve_metrics
 from .node import Node
 from .security import Security
@@ -54,6 +57,8 @@ from .tracing import TraceWriter
 _HELLO_TIMEOUT_S = 5.0
 _FOLLOW_CHUNK = 256 << 10
 _KNOWN_DST_MAX = 10_000
+_CATCH_UP_S = 0.2
+_STATE_TIMEOUT_S = 60.0
 _SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
@@ -102,8 +107,11 @@ class Connection(FrameProtocol):
             self._transport.write(frame(msgspec.msgpack.encode(Refused(reason))))
         super()._refuse(reason)
 
-    def close(self, reason: str) -> None:
-        self._refuse(reason)
+    def close(self) -> None:
+        """In good order: nobody did anything wrong."""
+        self._on_frame = self._ignore
+        if self._transport is not None:
+            self._transport.close()
 
     # Too much waits to be written to this client: it is not read from until it has read some of it.
 
@@ -132,6 +140,8 @@ class Connection(FrameProtocol):
             self._welcome_peer(hello)
         elif hello.kind == "client":
             self._welcome_client(hello)
+        elif hello.kind == "reader":
+            self._welcome_reader(hello)
         else:
             self._refuse("HELLO is from neither a process nor a client")
 
@@ -185,12 +195,28 @@ class Connection(FrameProtocol):
             old = server.node.clients.get(self.client)
             server.node.clients[self.client] = self
             if isinstance(old, Connection):
-                old.close("the same client connected again")
+                old.close()
             server.node.clients[self.client] = self
             ticket = server.tickets.issue(self.client, hello.name)
             delay = server.delay_to_region(hello.region)
             self.sender = Sender(server.config.limits.client_bytes * 2, delay)
             self._accept(Welcome(self._node.name, self.client, ticket, server.layout))
+
+    def _welcome_reader(self, hello: Hello) -> None:
+        if hello.name not in self._server.ids or not self._certified("process", hello.name):
+            self._refuse(f"'{hello.name[:100]}' is no process of this cluster, or can't prove it")
+        else:
+            self.identity = f"{hello.name}, reading"
+            self._limit = HELLO_LIMIT
+            self._on_frame = self._on_reader_frame
+            self._accept(Welcome(self._node.name, 0, b"", b""))
+
+    def _on_reader_frame(self, data: Frame) -> None:
+        host = self._server.host
+        if host is None:
+            self._refuse(f"{self._node.name} runs no application")
+        else:
+            self._say(host.dump())
 
     def _accept(self, welcome: Welcome) -> None:
         assert self._timeout is not None
@@ -268,22 +294,27 @@ class Connection(FrameProtocol):
 
     def _admit(self, message: Start) -> Start:
         """Only a leader keeps count: what others get, they pass on and forget."""
-        node, limits = self._node, self._server.config.limits
+        node = self._node
         if not node.process.is_leader:
             return message
-        if node.open_messages + len(message.messages) <= limits.open_messages and node.open_bytes <= limits.open_bytes:
-            for app_message in message.messages:
-                if app_message.id not in self.open:
-                    self.open[app_message.id] = len(app_message.payload)
-                    node.open_messages += 1
-                    node.open_bytes += len(app_message.payload)
+        turned_away = [each.id for each in message.messages if not self._is_admitted(each)]
+        if not turned_away:
             return message
-        known = tuple(m for m in message.messages if m.id in self.open)
-        turned_away = tuple(m.id for m in message.messages if m.id not in self.open)
-        if turned_away:
-            self._server.busy += len(turned_away)
-            self._say(Busy(node.group, turned_away))
-        return Start(known)
+        self._server.busy += len(turned_away)
+        self._say(Busy(node.group, tuple(turned_away)))
+        return Start(tuple(each for each in message.messages if each.id in self.open))
+
+    def _is_admitted(self, message: AppMessage) -> bool:
+        if message.id in self.open:
+            return True
+        node, limits = self._node, self._server.config.limits
+        size = len(message.payload)
+        if node.open_messages >= limits.open_messages or node.open_bytes + size > limits.open_bytes:
+            return False
+        self.open[message.id] = size
+        node.open_messages += 1
+        node.open_bytes += size
+        return True
 
     def _on_follow(self, message: Follow) -> None:
         if message.group != self._node.group:
@@ -357,8 +388,8 @@ class NodeServer:
         self.client_ids = ClientIds(folder, self.ids[name])
         boot = _count_boot(folder)
         self.node = self._make_node(folder, name, boot)
-        if machine is not None:
-            self.node.application = Host(machine, self.node.journal, folder, _SNAPSHOT_EVERY)
+        self.host = None if machine is None else Host(machine, self.node.journal, folder, _SNAPSHOT_EVERY)
+        self.node.application = self.host
         self.node.on_turn_end.append(self._serve_followers)
         self.layout = msgspec.msgpack.encode(_layout(config))
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
@@ -426,6 +457,8 @@ class NodeServer:
             self.node.log.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self._tasks = [asyncio.create_task(link.run()) for link in self._links]
+        if self.host is not None:
+            self._tasks.append(asyncio.create_task(self._keep_application_up(self.host)))
         self.node.start()
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
 
@@ -437,10 +470,41 @@ class NodeServer:
             if server is not None:
                 server.close()
         for connection in list(self.connections):
-            connection.close(f"{self.node.name} is going down")
+            connection.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.node.close()
         os.close(self._folder_lock)
+
+    async def _keep_application_up(self, host: Host) -> None:
+        """An application that needs messages which are not kept any more gets another replica's state instead."""
+        others = [p for p in self.node.topology.members(self.node.group) if p != self.node.id]
+        while True:
+            await asyncio.sleep(_CATCH_UP_S)
+            for peer in others if host.is_behind else ():
+                try:
+                    host.take_over(await self._ask_for_state(peer))
+                except (OSError, TimeoutError, RefusedError) as error:
+                    logger.info("no application state from %s: %s", self.node.topology.name(peer), error)
+                if not host.is_behind:
+                    break
+
+    async def _ask_for_state(self, peer: ProcessId) -> AppState:
+        answer: asyncio.Future[AppState] = self.loop.create_future()
+
+        def on_message(channel: Channel, message: Any) -> None:
+            if isinstance(message, AppState) and not answer.done():
+                answer.set_result(message)
+
+        hello = Hello(VERSION, self.config.cluster, "reader", self.node.name, self.node.boot)
+        address = self.config.addresses()[peer]
+        name = self.node.topology.name(peer)
+        channel = await dial(hello, address, peer, on_message, self.security.client, name)
+        try:
+            channel.say(AppStateQuery())
+            async with asyncio.timeout(_STATE_TIMEOUT_S):
+                return await answer
+        finally:
+            channel.transport.abort()
 
     def on_loop_problem(self, context: dict[str, Any]) -> None:
         """What no handler caught. A connection that breaks is no such thing; everything else is a bug."""
@@ -475,7 +539,7 @@ class NodeServer:
             return None
         if boot < old.boot:
             return f"a newer start of {old.identity} is connected already: is it running twice?"
-        old.close("the same process connected again")
+        old.close()
         return None
 
     def forget(self, connection: Connection) -> None:
@@ -509,7 +573,7 @@ class NodeServer:
 
     def status(self) -> Status:
         node = self.node
-        leader = getattr(node.process, "leader", None)
+        leader = node.process.leader
         peers = {name: node.links[id_].is_connected for name, id_ in self.ids.items() if id_ != node.id}
         return Status(
             name=node.name,

@@ -51,15 +51,20 @@ def _nothing() -> None:
 class RecordLog:
     """All methods are for one thread. Only the callbacks come from another, the writer's."""
 
-    def __init__(self, folder: Path, lock: int, found: Recovered | None, writer: LogWriter | None, sync: bool) -> None:
+    def __init__(
+        self, folder: Path, durability: Durability, lock: int, found: Recovered | None, writer: LogWriter | None
+    ) -> None:
         self.folder = folder
+        self.durability = durability
         self.records = found.records if found else []
         self.note = found.note if found else None  # about a torn tail, for the log that people read
         self.is_new = not (was_used(folder, found) if found else is_used(folder))
         self._lock = lock
         self._writer = writer
-        self._is_sync = sync
-        self._is_marked = sync or not self.is_new  # in sync mode the writer marks the folder before it reports anything
+        self._is_sync = durability is Durability.SYNC
+        self._is_marked = (
+            self._is_sync or not self.is_new
+        )  # in sync mode the writer marks it before it reports anything
         self._last = found.last if found else 0
         self._pending: list[bytes] = []
         self._jobs: list[Job] = []
@@ -90,7 +95,7 @@ class RecordLog:
                 found = recover(folder)
                 writer = LogWriter(folder, found, is_sync, on_durable, on_failure, before_snapshot, segment_bytes)
             stack.pop_all()
-        return RecordLog(folder, lock, found, writer, is_sync)
+        return RecordLog(folder, durability, lock, found, writer)
 
     @property
     def durable(self) -> int:

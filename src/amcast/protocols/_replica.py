@@ -136,6 +136,10 @@ class Replica(Process):
     def is_leader(self) -> bool:
         return self._log.is_leader
 
+    @property
+    def leader(self) -> ProcessId | None:
+        return self._log.leader
+
     def recover(self, records: Sequence[Record]) -> None:
         self._log.recover(records)
 
