@@ -52,22 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(document, indent=2))
     else:
         print("small sizes: not figures to quote\n" + text if options.quick else text)
-    return 1 if any(figure.ok is False for figure in figures) else 0
+    return 1 if any(figure.ok is False for figure in figures) or not figures else 0
 
 
 def compare(
     names: Sequence[str], sizes: Sizes, folder: Path, progress: Progress
 ) -> tuple[Results, list[Figure], dict[str, str]]:
-    """What was measured, what follows from it, and which systems were not there."""
+    """What was measured, what follows from it, and which systems were not there or broke down."""
     wanted = [measurement for name in names for measurement in COMPARISONS[name][0]]
     reasons = {system: missing(system) for system, _ in wanted}
     absent = {system: reason for system, reason in reasons.items() if reason is not None}
     for system, reason in absent.items():
         progress(f"{system}: {reason}")
     present = [measurement for measurement in wanted if measurement[0] not in absent]
-    results = measure_all(present, sizes, folder, progress)
+    results, broken = measure_all(present, sizes, folder, progress)
     found = Found(results)
-    return results, [figure for name in names for figure in COMPARISONS[name][1](found)], absent
+    return results, [figure for name in names for figure in COMPARISONS[name][1](found)], absent | broken
 
 
 def _text(results: Results, figures: Sequence[Figure], absent: dict[str, str], disk: str) -> str:
@@ -80,7 +80,7 @@ def _text(results: Results, figures: Sequence[Figure], absent: dict[str, str], d
                 "CPU us: a message, user and system time of all servers and the load.",
                 f"amcast-sync and etcd wait for the disk ({disk}); all others keep everything in memory.",
                 "PySyncObj has no clients: its load runs in the leader. It has no mode that waits for the disk.",
-                *(f"{system} did not run: {reason}" for system, reason in absent.items()),
+                *(f"{system} did not run (to the end): {reason}" for system, reason in absent.items()),
             ]
         ),
     ]

@@ -24,6 +24,10 @@ _END_S = 5.0
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 
 
+class BrokenError(Exception):
+    """A system or its load ended without having been told to."""
+
+
 def exit_on_signals() -> None:
     """A benchmark that is told to end unwinds, so that every `finally` ends its processes."""
 
@@ -76,6 +80,7 @@ class Worker:
             cwd=ROOT,
             start_new_session=True,
         )
+        self._name = module
         self._rest = b""
 
     @property
@@ -99,10 +104,10 @@ class Worker:
         file = self._child.stdout.fileno()
         while b"\n" not in self._rest:
             if not select.select([file], [], [], timeout)[0]:
-                raise TimeoutError(f"no answer from {self._child.args} in {timeout:g} s")
+                raise TimeoutError(f"no answer from {self._name} in {timeout:g} s")
             data = os.read(file, 1 << 16)
             if not data:
-                raise RuntimeError(f"{self._child.args} ended without an answer (code {self._child.wait()})")
+                raise BrokenError(f"{self._name} ended without an answer (code {self._child.wait()})")
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         return line

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ._children import BrokenError
 from ._jobs import Outcome, Shape
 from ._systems import SYSTEMS, System
 
@@ -27,20 +28,30 @@ class Sizes:
 QUICK = Sizes(rounds=1, seconds=0.6, soak_s=8.0, recovery_messages=20_000)
 
 
-def measure_all(wanted: Iterable[Measurement], sizes: Sizes, folder: Path, progress: Progress) -> Results:
+def measure_all(
+    wanted: Iterable[Measurement], sizes: Sizes, folder: Path, progress: Progress
+) -> tuple[Results, dict[str, str]]:
+    """What was measured, and which systems broke down, and how: they are left out from then on."""
     shapes: dict[str, list[Shape]] = {}
     for name, shape in sorted(set(wanted), key=lambda each: (list(SYSTEMS).index(each[0]), each[1])):
         shapes.setdefault(name, []).append(shape)
     results: Results = {}
+    broken: dict[str, str] = {}
     for turn in range(sizes.rounds):
         order = list(shapes) if turn % 2 == 0 else list(reversed(shapes))
         for name in order:
-            with SYSTEMS[name](folder / f"{turn}-{name}") as system:
-                for shape in shapes[name]:
-                    outcome = measure(system, shape, sizes.seconds)
-                    results.setdefault((name, shape), []).append(outcome)
-                    progress(f"round {turn + 1} of {sizes.rounds}: {name} {shape}: {outcome.rate:,.0f} messages/s")
-    return results
+            if name in broken:
+                continue
+            try:
+                with SYSTEMS[name](folder / f"{turn}-{name}") as system:
+                    for shape in shapes[name]:
+                        outcome = measure(system, shape, sizes.seconds)
+                        results.setdefault((name, shape), []).append(outcome)
+                        progress(f"round {turn + 1} of {sizes.rounds}: {name} {shape}: {outcome.rate:,.0f} messages/s")
+            except (BrokenError, TimeoutError) as error:
+                broken[name] = str(error)
+                progress(f"{name} broke down: {error}")
+    return results, broken
 
 
 def measure(system: System, shape: Shape, seconds: float) -> Outcome:
