@@ -19,7 +19,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark fuzz clean $(FUZZ_TARGETS)
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark nemesis fuzz clean \
+	$(FUZZ_TARGETS)
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -78,6 +79,10 @@ soak-cluster: $(STAMP) ## Run a real cluster for five minutes at 80 % of what it
 
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark
+
+nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under load, 20 rounds each
+	$(BIN)/python -m bench.nemesis --protocol fastcast --rounds 20
+	$(BIN)/python -m bench.nemesis --protocol basecast --rounds 20
 
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 

@@ -28,6 +28,7 @@ class ProcessEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str  # host:port
     region: str = "local"
     metrics: int = 0  # port for Prometheus; 0: none
+    clock_offset_us: int = 0  # added to what the protocol sees of the clock: emulates clocks that disagree
 
 
 class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,12 +60,17 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     limits: Limits = Limits()
     tls: TlsFiles | None = None
     tokens: str | None = None  # a file as `amcast token` makes it; without one, clients may do everything
-    folder: str = "."  # where the file lies; not read from it
+    folder: str = "."  # where the file lies, and its name; not read from it
+    name: str | None = None
 
     # -- what follows from it
 
     def spec(self) -> ProtocolSpec:
         return protocol(self.protocol)
+
+    @property
+    def file(self) -> Path | None:
+        return None if self.name is None else self.path(self.name)
 
     def path(self, name: str) -> Path:
         return Path(self.folder) / name
@@ -187,7 +193,7 @@ def load_config(path: Path) -> ClusterConfig:
         raise UsageError(f"{path} is not UTF-8 text") from error
     try:
         fields = tomllib.loads(text)
-        config = msgspec.convert({**fields, "folder": str(path.parent.resolve())}, ClusterConfig)
+        config = msgspec.convert({**fields, "folder": str(path.parent.resolve()), "name": path.name}, ClusterConfig)
         config.check()
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
         raise UsageError(f"{path}: {error}") from error

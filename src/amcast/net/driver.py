@@ -115,7 +115,8 @@ class Channel(FrameProtocol):
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
 
     def say(self, message: msgspec.Struct) -> None:
-        self.transport.write(frame(msgspec.msgpack.encode(message)))
+        if not self.transport.is_closing():
+            self.transport.write(frame(msgspec.msgpack.encode(message)))
 
 
 async def dial(

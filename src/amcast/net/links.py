@@ -79,7 +79,8 @@ class Sender:
             return
         frames, size = self._frames, self._size
         self._frames, self._size = [], 0
-        if transport.get_write_buffer_size() + size > self._limit:
+        # One that is closing may not be told yet that it is lost; uvloop raises an error when it is written to.
+        if transport.is_closing() or transport.get_write_buffer_size() + size > self._limit:
             self.dropped += len(frames)
             return
         self.sent += len(frames)
@@ -90,7 +91,7 @@ class Sender:
             self._delay.send(asyncio.get_running_loop(), self._write_late, data)
 
     def _write_late(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
 

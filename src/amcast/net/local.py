@@ -116,6 +116,10 @@ class LocalCluster:
     def names(self) -> list[str]:
         return [entry.id for entry in self.config.process]
 
+    def config_file(self, name: str) -> Path:
+        """Where the process reads its configuration."""
+        return self.folder / CONFIG
+
     def log_file(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
@@ -131,7 +135,7 @@ class LocalCluster:
             raise UsageError(f"{name} is running already")
         log = self.log_file(name)
         log.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "amcast.net", str(self.folder / CONFIG), name]
+        command = [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
         with log.open("ab") as out:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -152,7 +156,7 @@ class LocalCluster:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except (OSError, ValueError):
             return None
-        is_ours = name.encode() in command and str(self.folder / CONFIG).encode() in command
+        is_ours = name.encode() in command and str(self.config_file(name)).encode() in command
         return pid if is_ours else None
 
     def signal(self, name: str, number: signal.Signals) -> None:
@@ -204,7 +208,7 @@ class LocalCluster:
         spec = config.spec()
         claims = tuple(claim for claim in spec.claims if config.trace_wire or not claim.endswith("genuine"))
         document = msgspec.to_builtins(config)
-        document.pop("folder")
+        del document["folder"], document["name"]
         return RunInfo(
             run_id=f"{config.protocol}-{config.cluster}",
             protocol=config.protocol,

@@ -77,7 +77,7 @@ class Node(Outbox):
         self.messages_out = 0
         self.open_messages = 0
         self.open_bytes = 0
-        self.problem: str | None = None
+        self.clock_offset_us = config.entry(name).clock_offset_us
         self._loop = asyncio.get_running_loop()
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
@@ -185,7 +185,7 @@ class Node(Outbox):
 
     @property
     def now_us(self) -> int:
-        return time.time_ns() // 1_000
+        return time.time_ns() // 1_000 + self.clock_offset_us
 
     def send(self, to: ProcessId, message: Wire) -> None:
         self.send_all((to,), message)
@@ -232,9 +232,8 @@ class Node(Outbox):
 
     def multicast(self, message: AppMessage) -> None:
         if self._trace is not None:
-            self._trace.multicast(
-                message.id, message.sender, message.seq, message.dst, self.now_us, len(message.payload)
-            )
+            now = time.time_ns() // 1_000
+            self._trace.multicast(message.id, message.sender, message.seq, message.dst, now, len(message.payload))
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self._is_gated:
@@ -270,7 +269,7 @@ class Node(Outbox):
         if position > self.journal.next:
             self.journal.skip_to(position)
         if self._trace is not None:
-            self._trace.restored(position, self.now_us)
+            self._trace.restored(position, time.time_ns() // 1_000)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if after_us <= 0:
@@ -310,6 +309,13 @@ class Node(Outbox):
         self._touch()
 
     @property
+    def problem(self) -> str | None:
+        """What people should know of."""
+        if self.log.waits_for_space:
+            return "the disk is full: nothing is acknowledged until there is space"
+        return None if self._trace is None else self._trace.failed
+
+    @property
     def undurable(self) -> int:
         return max(0, self._barrier - self.log.durable)
 
@@ -317,7 +323,7 @@ class Node(Outbox):
 
     def _trace_start(self, sender: ProcessId, message: Wire) -> None:
         assert self._trace is not None
-        now = self.now_us
+        now = time.time_ns() // 1_000
         for app_message in getattr(message, "messages", ()):
             id_ = app_message.id
             seq = id_ & ((1 << SEQ_BITS) - 1)
@@ -325,7 +331,7 @@ class Node(Outbox):
 
     def _trace_wire(self, sender: ProcessId, message: Wire, size: int) -> None:
         assert self._trace is not None
-        now = self.now_us
+        now = time.time_ns() // 1_000
         kind = str(message.__struct_config__.tag)
         for about in message.about() or (None,):
             self._trace.wire(sender, self.id, kind, about, size, now, now)

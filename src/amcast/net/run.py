@@ -18,6 +18,7 @@ from ..core import UsageError
 from .application import StateMachine
 from .config import ClusterConfig, load_config
 from .server import NodeServer
+from .storage import CorruptLogError
 
 # Handlers make tuples that die at once and hardly a cycle: the collector need not look so often.
 _GC_THRESHOLD = 50_000
@@ -62,12 +63,16 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
-    """Runs until SIGTERM or SIGINT; raises what broke the node, if anything did."""
+    """Runs until SIGTERM or SIGINT; raises what broke the node, if anything did.
+
+    SIGHUP reads the clock offset of the configuration again.
+    """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     server = NodeServer(config, name, machine)
+    loop.add_signal_handler(signal.SIGHUP, server.reload_clock)
     loop.set_exception_handler(lambda _, context: server.on_loop_problem(context))
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     try:
@@ -93,7 +98,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         run_node(load_config(Path(arguments[0])), arguments[1])
-    except UsageError as error:
+    except (UsageError, CorruptLogError, OSError) as error:
         sys.stderr.write(f"amcast: {error}\n")
         return 2
     return 0

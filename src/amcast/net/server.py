@@ -21,7 +21,7 @@ from ..core.ids import SEQ_BITS
 from ..protocols import Start
 from .access import Access, Rights, Tickets
 from .application import Host, StateMachine
-from .config import CLIENT_IDS_EACH, CLIENT_IDS_FROM, ClusterConfig
+from .config import CLIENT_IDS_EACH, CLIENT_IDS_FROM, ClusterConfig, load_config
 from .control import (
     CLIENT_FRAME_LIMIT,
     HELLO_LIMIT,
@@ -186,9 +186,11 @@ class Connection(FrameProtocol):
             self._refuse("the ticket does not prove this client id")
         elif len(server.node.clients) >= server.config.limits.clients:
             self._refuse("too many clients are connected: try another process")
+        elif (client := hello.client or server.client_ids.next()) is None:
+            self._refuse(f"{self._node.name} can't give out client ids now: try another process")
         else:
             self._rights = rights
-            self.client = hello.client or server.client_ids.next()
+            self.client = client
             self.identity = f"client {self.client}"
             self._limit = CLIENT_FRAME_LIMIT
             self._on_frame = self._on_client_frame
@@ -351,17 +353,20 @@ class ClientIds:
     def __init__(self, folder: Path, process: ProcessId) -> None:
         self._path = folder / "client-ids"
         self._base = CLIENT_IDS_FROM + process * CLIENT_IDS_EACH
-        self._next = int(self._path.read_text()) if self._path.exists() else 0
+        self._next = _read_number(self._path)
         self._reserved = self._next
 
-    def next(self) -> ProcessId:
+    def next(self) -> ProcessId | None:
+        """None if there are none left, or the disk is full."""
         if self._next >= CLIENT_IDS_EACH:
-            raise UsageError("this process has no client ids left: connect to another one")
+            return None
         if self._next == self._reserved:
+            try:
+                _write_number(self._path, self._reserved + self._RESERVE)
+            except OSError as error:
+                logger.warning("no client ids: %s", error)
+                return None
             self._reserved += self._RESERVE
-            scratch = self._path.with_suffix(".tmp")
-            scratch.write_text(str(self._reserved))
-            scratch.replace(self._path)
         self._next += 1
         return self._base + self._next - 1
 
@@ -506,6 +511,10 @@ class NodeServer:
         finally:
             channel.transport.abort()
 
+    def reload_clock(self) -> None:
+        if self.config.file is not None:
+            self.node.clock_offset_us = load_config(self.config.file).entry(self.node.name).clock_offset_us
+
     def on_loop_problem(self, context: dict[str, Any]) -> None:
         """What no handler caught. A connection that breaks is no such thing; everything else is a bug."""
         error = context.get("exception")
@@ -646,11 +655,19 @@ def _lock_folder(folder: Path, name: str) -> int:
 def _count_boot(folder: Path) -> int:
     """How often this process was started, this time included."""
     path = folder / "boot"
-    try:
-        boot = int(path.read_text()) + 1 if path.exists() else 1
-    except ValueError as error:
-        raise UsageError(f"{path} does not hold a number: remove it, with the rest of the folder") from error
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(str(boot))
-    scratch.replace(path)
+    boot = _read_number(path) + 1
+    _write_number(path, boot)
     return boot
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text()) if path.exists() else 0
+    except ValueError as error:
+        raise UsageError(f"{path} does not hold a number: restore it, or remove the process's whole folder") from error
+
+
+def _write_number(path: Path, number: int) -> None:
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(str(number))
+    scratch.replace(path)
