@@ -44,6 +44,7 @@ from .tls import expect
 _FRAME_LIMIT = 64 << 20
 _LINK_BYTES = 64 << 20
 _CONNECT_TIMEOUT_S = 5.0
+_LOOK_S = 0.005
 RETRY_S = 0.2
 
 OnMessage = Callable[["Channel", Any], None]
@@ -181,6 +182,14 @@ class ClientDriver(Outbox):
             raise UsageError("no process of the cluster answers: " + "; ".join(problems[:3]))
         self.topology = Topology(self._layout.groups, (), self._layout.regions)
         self._process = self._make_process(welcome.client, self.topology, self._layout)
+
+    async def connect(self, timeout: float) -> None:
+        """Connects to every process that can be reached in this time, not only when there is something to say to it."""
+        for group in self.topology.groups:
+            self._sender(self.topology.members(group)[0])
+        deadline = self._loop.time() + timeout
+        while not all(sender.is_connected for sender in self._senders.values()) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
         for handle in self._timers.values():
