@@ -1,5 +1,6 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
+from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import Client, ClientConfig
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
@@ -9,6 +10,8 @@ __all__ = [
     "PROTOCOLS",
     "Client",
     "ClientConfig",
+    "GroupAutomaton",
+    "GroupOutbox",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

@@ -160,11 +160,11 @@ class ReplicatedAutomaton(Replica):
                 self._outgoing[message.group].acknowledge(message.upto)
 
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
-        if self._group not in message.dst:
-            return
         if self._automaton.is_known(message.id):
-            if not self._automaton.is_pending(message.id):
+            if self._group in message.dst and not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
+        elif not self._automaton.is_entry(message, self._group):
+            return
         elif not self._log.is_leader:
             self._forward(sender, message, out)
         elif message.id not in self._submitted:

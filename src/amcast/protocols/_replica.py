@@ -53,7 +53,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class DeliveriesState(msgspec.Struct, array_like=True):
     counts: dict[GroupId, int]
-    history: list[tuple[AppMessage, Timestamp]]
+    history: list[tuple[AppMessage, Timestamp | None]]
 
 
 class Deliveries:
@@ -62,9 +62,9 @@ class Deliveries:
     def __init__(self, group: GroupId, history_max: int) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
-        self._history: deque[tuple[AppMessage, Timestamp]] = deque(maxlen=history_max)
+        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque(maxlen=history_max)
 
-    def add(self, message: AppMessage, ts: Timestamp, groups: Sequence[GroupId], out: Outbox) -> bool:
+    def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
         """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
         delivered = False
         for group in groups:
@@ -197,7 +197,7 @@ class Replica(Process):
             case SnapshotDue():
                 pass  # when all of this round is applied
 
-    def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
+    def _deliver(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         self._deliveries.add(message, ts, (self._group,), out)
         if self._log.is_leader:
             self._reply(message.sender, message.id, (self._group,))
