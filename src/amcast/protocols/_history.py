@@ -8,13 +8,12 @@ by a journal, so that groups tell each other news only.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
 
 import msgspec
 
 from ..core import GroupId, MessageId
-from ..core.ids import GROUP_ID_LIMIT
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -26,17 +25,17 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dst: tuple[GroupId, ...]
 
 
-def flush_id(group: GroupId, number: int) -> MessageId:
-    """Flush messages are no client's: their ids are negative, and hold who flushes for the how many-th time."""
-    return -(number * GROUP_ID_LIMIT + group)
+def flush_id(number: int) -> MessageId:
+    """Flush messages are no client's: their ids are negative."""
+    return -number
 
 
 def is_flush(id_: MessageId) -> bool:
     return id_ < 0
 
 
-def flush_of(id_: MessageId) -> tuple[GroupId, int]:
-    return -id_ % GROUP_ID_LIMIT, -id_ // GROUP_ID_LIMIT
+def flush_number(id_: MessageId) -> int:
+    return -id_
 
 
 class HistoryState(msgspec.Struct, array_like=True):
@@ -56,7 +55,6 @@ class History:
         self._chains: dict[GroupId, list[Entry]] = {}  # by number
         self._entries: dict[MessageId, list[Entry]] = {}
         self._mentions: dict[GroupId, int] = {}  # how many messages, flushes left out, are addressed to a group
-        self._flushes: dict[MessageId, tuple[GroupId, ...]] = {}
         self._journal: list[tuple[int, Entry]] = []  # all entries, in the order in which they were added
         self._floor: dict[GroupId, int] = {}  # entries below this number were forgotten
         self.position = 0  # how many entries were ever added
@@ -88,10 +86,6 @@ class History:
         if not is_flush(entry.id):
             for group in entry.dst:
                 self._mentions[group] = self._mentions.get(group, 0) + by
-        elif by > 0:
-            self._flushes[entry.id] = entry.dst
-        else:
-            del self._flushes[entry.id]
 
     def since(self, position: int) -> tuple[Entry, ...]:
         """What was added when the history had reached this position, without what was forgotten."""
@@ -112,11 +106,11 @@ class History:
         return self._entries[id_][0].dst
 
     def mentions(self, group: GroupId) -> bool:
+        """Whether a message, other than a flush, is addressed to this group."""
         return self._mentions.get(group, 0) > 0
 
-    def flushes(self) -> Iterable[tuple[GroupId, ...]]:
-        """The destinations of the flush messages in this history."""
-        return self._flushes.values()
+    def is_before(self, one: MessageId, other: MessageId) -> bool:
+        return one in self._all_before(other)
 
     def forget_before(self, id_: MessageId) -> None:
         """Forgets all messages that come before this one. Of each chain that is a beginning."""

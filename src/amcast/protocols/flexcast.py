@@ -1,7 +1,7 @@
 """FlexCast: genuine atomic multicast on an overlay, without timestamps.
 
 Guarantees: uniform integrity, validity, agreement, prefix and acyclic order; minimality: a group takes part only if it
-is a destination of some message of the run. Survives f crashes in each group of 2f+1, and restarts with one process a
+is a destination of some message of the run (flushes, which go to all groups, left aside). Survives f crashes in each group of 2f+1, and restarts with one process a
 group. With one process a group, 1 delay at the lowest destination (the lca), i at the i-th; notifications add.
 
 Groups have ranks, and send only to groups of higher rank: a complete directed acyclic graph. The lca of a message
@@ -29,13 +29,12 @@ Where this departs from the paper (`amcast errata` replays what the published al
   all notifications that waited for it; histories are joined, where line 3 of Algorithm 3 replaces the dependencies.
 - A group that is notified of a message again, when its history has not changed, does not notify others again:
   published, the number of notifications doubles with every rank between.
-- **Garbage collection.** A group whose history has grown by `flush_every` entries orders a flush message to itself and to
-  the groups of higher rank that it knows to have taken part, as if a client had multicast it. On delivering a flush,
-  and after telling its history to those above, a group forgets what comes before it, unless it knows a group above that
-  the flush does not go to. The flush itself stays: it stands for all that it follows. So every group's state is bounded
-  by its own flushes, whoever else is idle, and no group hears of a flush that was not part of the run already; the paper
-  lets a distinguished process flush all groups. A flush is no reason to notify its destinations, since they told all
-  that they knew when they acknowledged it; only for a message to a group that it did not go to they are notified.
+- **Garbage collection.** A flush message goes to all groups, as in the paper, and is ordered like any other. A group
+  whose history has grown by `flush_every` entries asks the group of rank 0 for one, as a client would. On delivering
+  it, and after telling its history to those above, a group forgets what comes before. The flush itself stays: it stands
+  for all that it follows. It is no reason to notify anyone of messages after it, since all groups told what they knew
+  when they acknowledged it; a notification of a message that does not follow it is passed on to everyone between.
+  A flush must go to all, and from the bottom: a group that was left out could not carry on what it was never told.
 - No delivery has a timestamp.
 """
 
@@ -62,7 +61,7 @@ from ..core import (
 from ._adapter import AutomatonTypes, ReplicatedAutomaton
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import EntryGroups
-from ._history import Entry, History, HistoryState, flush_id, flush_of, is_flush
+from ._history import Entry, History, HistoryState, flush_id, flush_number, is_flush
 from ._replica import ReplicaConfig, make_log
 
 # Notifier, notified, and the notifier's position in its history when it told the notified one.
@@ -104,7 +103,13 @@ class Notif(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="notif")
     news: tuple[Entry, ...]
 
 
-FlexCastBody = Msg | Ack | Notif
+class FlushRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="flush"):
+    """To the group of rank 0: please multicast this flush, unless you have."""
+
+    id: MessageId
+
+
+FlexCastBody = Msg | Ack | Notif | FlushRequest
 
 
 class FlexCastFrame(Wire, frozen=True, tag="MSG"):
@@ -143,9 +148,9 @@ class FlexCastState(msgspec.Struct, array_like=True):
     sessions: dict[ProcessId, SessionState]
     history: HistoryState
     delivered: int
-    flushed: dict[GroupId, int]
+    flushed: int
     grown: int
-    acquainted: list[GroupId]
+    asked: int
     told: dict[GroupId, int]
     open: list[MessageId]
     pending: dict[MessageId, Pending]
@@ -162,14 +167,15 @@ class FlexCastAutomaton(GroupAutomaton):
     def __init__(self, group: GroupId, overlay: tuple[GroupId, ...], flush_every: int) -> None:
         self._group = group
         self._rank = {each: rank for rank, each in enumerate(overlay)}
+        self._lowest = overlay[0]
         self._above = overlay[self._rank[group] + 1 :]  # the descendants
         self._flush_every = flush_every
         self._sessions = Sessions()
         self._history = History()
         self._delivered = 0  # the number of this group's latest delivery, flushes included
-        self._flushed: dict[GroupId, int] = {}  # the latest flush of each group that was delivered here
-        self._grown = 0  # entries of messages that were added since the history was last collected
-        self._acquainted: set[GroupId] = set()  # groups above that took part in the run, as far as this one knows
+        self._flushed = 0  # the number of the latest flush that was delivered here
+        self._grown = 0  # entries of messages that were added since then
+        self._asked = 0  # the number of the latest flush that this group asked for
         self._told: dict[GroupId, int] = {}  # how far each group above knows this one's history
         self._open: dict[MessageId, None] = {}  # in the history, addressed to this group, not delivered
         self._pending: dict[MessageId, Pending] = {}
@@ -200,16 +206,20 @@ class FlexCastAutomaton(GroupAutomaton):
             self._flush_if_due(out)
 
     def on_group_message(self, source: GroupId, body: FlexCastBody, out: GroupOutbox) -> None:
-        self._learn(body.news)
         match body:
             case Msg():
+                self._learn(body.news)
                 self._on_msg(source, body)
                 self._reprocess_queues(out)
             case Ack():
+                self._learn(body.news)
                 self._on_ack(source, body)
                 self._reprocess_queues(out)
             case Notif():
+                self._learn(body.news)
                 self._on_notif(source, body, out)
+            case FlushRequest():
+                self._flush(body.id, out)
         self._flush_if_due(out)
 
     def _on_msg(self, source: GroupId, body: Msg) -> None:
@@ -224,7 +234,8 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def _on_ack(self, source: GroupId, body: Ack) -> None:
         """Lines 7-11. The message itself may come later: it takes another road."""
-        assert not self._is_delivered(body.id), "a message is delivered when all its ACKs are there"
+        if self._is_delivered(body.id):
+            return  # the answer to a notification that was repeated needlessly: see `_notified`
         pending = self._pending.setdefault(body.id, Pending())
         pending.notices.extend(body.notices)
         if body.answers is None:
@@ -253,15 +264,12 @@ class FlexCastAutomaton(GroupAutomaton):
         if not self._history.add(entry):
             return False
         self._grown += not is_flush(entry.id)
-        rank = self._rank
-        self._acquainted.update([each for each in entry.dst if rank[each] > rank[self._group]])
         return True
 
     def _is_delivered(self, id_: MessageId) -> bool:
         """Of a message to this group."""
         if is_flush(id_):
-            group, number = flush_of(id_)
-            return number <= self._flushed.get(group, 0)
+            return flush_number(id_) <= self._flushed
         return self._sessions.is_known(id_) and not self.is_pending(id_)
 
     def _news_for(self, group: GroupId) -> tuple[Entry, ...]:
@@ -328,14 +336,13 @@ class FlexCastAutomaton(GroupAutomaton):
         self._record(Entry(self._group, self._delivered, message.id, message.dst))
         self._open.pop(message.id, None)
         if is_flush(message.id):
-            group, number = flush_of(message.id)
-            assert number > self._flushed.get(group, 0), "a group's flushes are delivered in order"
-            self._flushed[group] = number
+            assert flush_number(message.id) == self._flushed + 1, "flushes are delivered in order"
+            self._flushed += 1
         else:
             out.deliver(message, None)
         self._pass_on(message, out)
         self._serve_notifs(message.id, out)
-        if is_flush(message.id) and self._acquainted.issubset(message.dst):
+        if is_flush(message.id):
             self._collect(message.id)
 
     def _serve_notifs(self, delivered: MessageId, out: GroupOutbox) -> None:
@@ -351,7 +358,7 @@ class FlexCastAutomaton(GroupAutomaton):
     # -- what leaves (lines 32-40)
 
     def _pass_on(self, message: AppMessage, out: GroupOutbox) -> None:
-        notices = self._notify(message.id, message.dst, out)
+        notices = self._notify(message.id, message.dst, False, out)
         is_lca = self._lca(message.dst) == self._group
         for group in self._above:
             if group in message.dst:
@@ -359,17 +366,23 @@ class FlexCastAutomaton(GroupAutomaton):
                 out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
-        notices = self._notify(notif.id, notif.dst, out)
+        is_before_flush = self._flushed > 0 and not self._history.is_before(flush_id(self._flushed), notif.id)
+        notices = self._notify(notif.id, notif.dst, is_before_flush, out)
         for group in self._above:
             if group in notif.dst:
                 out.send(group, Ack(notif.id, (notifier, notif.position), notices, self._news_for(group)))
 
-    def _notify(self, id_: MessageId, dst: tuple[GroupId, ...], out: GroupOutbox) -> tuple[Notice, ...]:
-        """Notifies the groups between that may have ordered something before a message that this one knows."""
+    def _notify(
+        self, id_: MessageId, dst: tuple[GroupId, ...], all_between: bool, out: GroupOutbox
+    ) -> tuple[Notice, ...]:
+        """Notifies the groups between that may have ordered something before a message that this one knows.
+
+        All of them, if what this group knew of them was forgotten.
+        """
         notices: list[Notice] = []
         highest = max(self._rank[group] for group in dst)
         for group in self._above:
-            if group not in dst and self._rank[group] < highest and self._is_involved(group, dst):
+            if group not in dst and self._rank[group] < highest and (all_between or self._history.mentions(group)):
                 position = self._notified.get(id_, {}).get(group)
                 if position != self._history.position:
                     position = self._history.position
@@ -378,24 +391,23 @@ class FlexCastAutomaton(GroupAutomaton):
                 notices.append((self._group, group, position))
         return tuple(notices)
 
-    def _is_involved(self, group: GroupId, dst: tuple[GroupId, ...]) -> bool:
-        """Whether this history has a message to the group, of which some destination above it may not know all."""
-        if self._history.mentions(group):
-            return True
-        rank = self._rank
-        above = [each for each in dst if rank[each] > rank[group]]
-        return any(group in flush and not set(above) <= set(flush) for flush in self._history.flushes())
-
     def _lca(self, dst: tuple[GroupId, ...]) -> GroupId:
         return min(dst, key=self._rank.__getitem__)
 
     # -- garbage collection
 
     def _flush_if_due(self, out: GroupOutbox) -> None:
-        if self._grown >= self._flush_every:
-            number = self._flushed.get(self._group, 0) + 1
-            dst = tuple(sorted((self._group, *self._acquainted)))
-            self._deliver(AppMessage(flush_id(self._group, number), dst, b""), out)
+        if self._grown >= self._flush_every and self._asked <= self._flushed:
+            self._asked = self._flushed + 1
+            flush = flush_id(self._asked)
+            if self._group == self._lowest:
+                self._flush(flush, out)
+            else:
+                out.send(self._lowest, FlushRequest(flush))
+
+    def _flush(self, flush: MessageId, out: GroupOutbox) -> None:
+        if not self._is_delivered(flush):  # otherwise another group asked first
+            self._deliver(AppMessage(flush, tuple(sorted(self._rank)), b""), out)
 
     def _collect(self, flush: MessageId) -> None:
         self._history.forget_before(flush)
@@ -411,7 +423,7 @@ class FlexCastAutomaton(GroupAutomaton):
             self._delivered,
             self._flushed,
             self._grown,
-            sorted(self._acquainted),
+            self._asked,
             self._told,
             list(self._open),
             self._pending,
@@ -426,7 +438,7 @@ class FlexCastAutomaton(GroupAutomaton):
         self._delivered = state.delivered
         self._flushed = state.flushed
         self._grown = state.grown
-        self._acquainted = set(state.acquainted)
+        self._asked = state.asked
         self._told = state.told
         self._open = dict.fromkeys(state.open)
         self._pending = state.pending
