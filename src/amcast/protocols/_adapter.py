@@ -135,6 +135,12 @@ class ReplicatedAutomaton(Replica):
         out.set_timer(_RESEND, self._config.resend_us)
         super().on_start(out)
 
+    def on_multicast(self, message: AppMessage, out: Outbox) -> None:
+        out.multicast(message)
+        for group in self._topology.groups:
+            if self._automaton.is_entry(message, group):
+                out.send(self._leader(group), Start((message,)))
+
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key != _RESEND:
             super().on_timer(key, out)

@@ -114,7 +114,7 @@ class Client(Process):
     def _retry(self, entry: Outstanding, out: Outbox) -> None:
         start = Start((entry.message,))
         dst, entries = entry.message.dst, self._entry_groups(entry.message, self._topology)
-        # Not the destinations that have answered. One that clients do not enter at may have it, and its answer was lost.
+        # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
         silent = [group for group in entries if group in entry.missing or group not in dst]
         silent += [group for group in dst if group in entry.missing and group not in entries]
         for group in silent:

@@ -1,8 +1,9 @@
 """FlexCast: genuine atomic multicast on an overlay, without timestamps.
 
 Guarantees: uniform integrity, validity, agreement, prefix and acyclic order; minimality: a group takes part only if it
-is a destination of some message of the run (flushes, which go to all groups, left aside). Survives f crashes in each group of 2f+1, and restarts with one process a
-group. With one process a group, 1 delay at the lowest destination (the lca), i at the i-th; notifications add.
+is a destination of some message of the run (flushes, which go to all groups, left aside). Survives f crashes in each
+group of 2f+1, and restarts with one process a group. With one process a group, 1 delay at the lowest destination (the
+lca), i at the i-th; notifications add.
 
 Groups have ranks, and send only to groups of higher rank: a complete directed acyclic graph. The lca of a message
 orders it at once, for all. Everyone tells histories along (who delivered what in which order), and a group delivers a
@@ -317,9 +318,7 @@ class FlexCastAutomaton(GroupAutomaton):
         for group in message.dst:
             if group != lca and rank[group] < own and group not in pending.acked:
                 return False
-        return all(
-            self._is_answered(notice, pending) for notice in pending.notices if self._must_wait_for(notice[1])
-        )
+        return all(self._is_answered(notice, pending) for notice in pending.notices if self._must_wait_for(notice[1]))
 
     def _must_wait_for(self, notified: GroupId) -> bool:
         """Those above can't answer this group: they never send down."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
 from ..core import Codec, Process, ProcessId, Topology, UsageError
+from . import flexcast, tree
 from ._adapter import StreamAck
 from ._client import EntryGroups, destinations
 from ._messages import ClientMessage
 from ._replica import ReplicaConfig
-from . import flexcast
 from .fastcast import FastCast, FastCastConfig, FastCastMessage
 from .multipaxos import OrderingGroup, ordering_group
 from .skeen import SkeenFrame
@@ -44,7 +44,8 @@ class ProtocolSpec:
         """For people: who takes steps for a message besides its sender and its destinations."""
         if "genuine" in self.claims:
             return "yes"
-        return "yes (minimality)" if "minimality" in self.claims else "no"
+        weaker = [name for name in ("minimality", "partially-genuine") if name in self.claims]
+        return f"weaker ({weaker[0]})" if weaker else "no"
 
     def configured(self, config: ReplicaConfig) -> ProtocolSpec:
         """With the entry groups that this configuration makes."""
@@ -119,6 +120,20 @@ _SPECS = (
         messages=flexcast.FlexCastFrame | StreamAck,
         entry_groups=flexcast.entry_at_lca(flexcast.FlexCastConfig()),
         entry_from=flexcast.entry_at_lca,
+        delays={"local": 1, "global": 2},
+    ),
+    ProtocolSpec(
+        name="tree",
+        title="Tree, hierarchical",
+        paper="Coelho 2019, Algorithm 3, for crashes",
+        survives="f crashes of 2f+1 in each group; restarts with one process a group",
+        replicas=1,
+        claims=(*ORDER, "partially-genuine"),
+        config=tree.TreeConfig,
+        build=tree.build,
+        messages=tree.TreeFrame | StreamAck,
+        entry_groups=tree.entry_at_lca(tree.TreeConfig()),
+        entry_from=tree.entry_at_lca,
         delays={"local": 1, "global": 2},
     ),
 )

@@ -97,6 +97,10 @@ def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[st
         case "flexcast":
             overlay = own.sample(range(1, groups + 1), groups)
             return {"overlay": overlay, "flush_every": own.choice((1, 3, 10, 1_000))}
+        case "tree":
+            drawn = own.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
+            parent_of = {group: own.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
+            return {"parents": [parent_of[group] for group in sorted(parent_of)]}
         case _:
             return {}
 

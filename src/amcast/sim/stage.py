@@ -97,5 +97,5 @@ class Stage:
     def _record_wire(self, source: GroupId, to: GroupId, body: Any, sent: int, received: int | None) -> None:
         kind = str(body.__struct_config__.tag).upper()
         about = body.id if body.id >= 0 else None
-        ends = (self._topology.members(group)[0] for group in (source, to))
-        self._recorder.wire(*ends, kind, about, len(encode(body)), sent, received)
+        sender, receiver = (self._topology.members(group)[0] for group in (source, to))
+        self._recorder.wire(sender, receiver, kind, about, len(encode(body)), sent, received)
