@@ -42,6 +42,7 @@ class HistoryState(msgspec.Struct, array_like=True):
     journal: list[tuple[int, Entry]]
     position: int
     floor: dict[GroupId, int]
+    mentioned: list[GroupId]
 
 
 _number_of: Callable[[Entry], int] = attrgetter("number")
@@ -54,7 +55,8 @@ class History:
     def _clear(self) -> None:
         self._chains: dict[GroupId, list[Entry]] = {}  # by number
         self._entries: dict[MessageId, list[Entry]] = {}
-        self._mentions: dict[GroupId, int] = {}  # how many messages, flushes left out, are addressed to a group
+        # How many messages, flushes left out, are addressed to a group; 0: those that were are forgotten.
+        self._mentions: dict[GroupId, int] = {}
         self._journal: list[tuple[int, Entry]] = []  # all entries, in the order in which they were added
         self._floor: dict[GroupId, int] = {}  # entries below this number were forgotten
         self.position = 0  # how many entries were ever added
@@ -109,6 +111,10 @@ class History:
         """Whether a message, other than a flush, is addressed to this group."""
         return self._mentions.get(group, 0) > 0
 
+    def has_mentioned(self, group: GroupId) -> bool:
+        """Whether such a message was ever here, forgotten or not."""
+        return group in self._mentions
+
     def is_before(self, one: MessageId, other: MessageId) -> bool:
         return one in self._all_before(other)
 
@@ -136,10 +142,11 @@ class History:
         return found
 
     def dump(self) -> HistoryState:
-        return HistoryState(self._journal, self.position, self._floor)
+        return HistoryState(self._journal, self.position, self._floor, list(self._mentions))
 
     def load(self, state: HistoryState) -> None:
         self._clear()
+        self._mentions = dict.fromkeys(state.mentioned, 0)
         for position, entry in state.journal:
             self.position = position
             self.add(entry)

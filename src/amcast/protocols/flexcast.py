@@ -34,7 +34,8 @@ Where this departs from the paper (`amcast errata` replays what the published al
   whose history has grown by `flush_every` entries asks the group of rank 0 for one, as a client would. On delivering
   it, and after telling its history to those above, a group forgets what comes before. The flush itself stays: it stands
   for all that it follows. It is no reason to notify anyone of messages after it, since all groups told what they knew
-  when they acknowledged it; a notification of a message that does not follow it is passed on to everyone between.
+  when they acknowledged it; a notification of a message that does not follow it is passed on to every group between
+  that was ever part of the history.
   A flush must go to all, and from the bottom: a group that was left out could not carry on what it was never told.
 - No delivery has a timestamp.
 """
@@ -365,23 +366,21 @@ class FlexCastAutomaton(GroupAutomaton):
                 out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
-        is_before_flush = self._flushed > 0 and not self._history.is_before(flush_id(self._flushed), notif.id)
-        notices = self._notify(notif.id, notif.dst, is_before_flush, out)
+        is_concurrent = self._flushed > 0 and not self._history.is_before(flush_id(self._flushed), notif.id)
+        notices = self._notify(notif.id, notif.dst, is_concurrent, out)
         for group in self._above:
             if group in notif.dst:
                 out.send(group, Ack(notif.id, (notifier, notif.position), notices, self._news_for(group)))
 
     def _notify(
-        self, id_: MessageId, dst: tuple[GroupId, ...], all_between: bool, out: GroupOutbox
+        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
-        """Notifies the groups between that may have ordered something before a message that this one knows.
-
-        All of them, if what this group knew of them was forgotten.
-        """
+        """Notifies the groups between that may have ordered something before a message that this one knows."""
         notices: list[Notice] = []
         highest = max(self._rank[group] for group in dst)
+        mentions = self._history.has_mentioned if also_forgotten else self._history.mentions
         for group in self._above:
-            if group not in dst and self._rank[group] < highest and (all_between or self._history.mentions(group)):
+            if group not in dst and self._rank[group] < highest and mentions(group):
                 position = self._notified.get(id_, {}).get(group)
                 if position != self._history.position:
                     position = self._history.position
