@@ -21,61 +21,14 @@ from amcast.core import (
     Sessions,
     Topology,
     clock_of,
-    timestamp,
 )
+from amcast.errata.fastcast import LateSoft, NoPendingHard
 from amcast.protocols import ProtocolSpec, protocol
-from amcast.protocols.fastcast import FastCast, SyncHard, SyncSoft
+from amcast.protocols.fastcast import FastCast
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.sim import PlanSize, Scenario
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
-
-
-class NoPendingHard(FastCast):
-    """As published: a message enters the buffer with the first timestamp that is synced, not with its own hard one."""
-
-    def _apply_set_hard(self, message: AppMessage) -> None:
-        if self._sessions.is_known(message.id) or len(message.dst) == 1:
-            super()._apply_set_hard(message)
-            return
-        self._hard_clock += 1
-        own = timestamp(self._hard_clock, self._group)
-        self._sessions.admit(message, own)
-        tracked = self._track(message.id)
-        tracked.message = message
-        tracked.hard[self._group] = own
-        for group in message.dst:
-            if group != self._group and self._log.is_leader:
-                self._hard_out.setdefault(group, []).append((message.id, own))
-        for ts in (*tracked.soft.values(), *tracked.synced.values()):
-            self._enter(message.id, min(ts, own))
-        self._settle(message.id, tracked)
-
-    def _enter(self, id_: MessageId, ts: int) -> None:
-        if id_ not in self._pending:
-            self._pending.add(id_, ts)
-
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_soft(entry)
-
-    def _apply_sync_hard(self, entry: SyncHard) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_hard(entry)
-
-    def _enter_if_set(self, entry: SyncSoft | SyncHard) -> None:
-        tracked = self._tracked.get(entry.id)
-        if tracked is not None and tracked.message is not None:
-            self._enter(entry.id, min(entry.ts, tracked.hard[self._group]))
-
-
-class LateSoft(FastCast):
-    """As published: a soft timestamp that is ordered after its message is final enters the buffer, and stays."""
-
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        if self._is_delivered(entry.id) and entry.id not in self._pending:
-            self._pending.add(entry.id, entry.ts)
-        super()._apply_sync_soft(entry)
 
 
 class ClockOnlyPending(PendingSet):

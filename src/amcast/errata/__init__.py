@@ -6,9 +6,10 @@ them. The protocols themselves know nothing of it.
 
 from ..core import UsageError
 from . import fastcast, flexcast
+from ._document import make_document
 from ._erratum import Directed, Erratum, Replay, Simulated, replay
 
-__all__ = ["ERRATA", "Directed", "Erratum", "Replay", "Simulated", "erratum", "replay"]
+__all__ = ["ERRATA", "Directed", "Erratum", "Replay", "Simulated", "erratum", "make_document", "replay"]
 
 ERRATA: tuple[Erratum, ...] = (*fastcast.ERRATA, *flexcast.ERRATA)
 

@@ -1,4 +1,4 @@
-"""An erratum is data: what a paper says, an execution that shows what comes of it, and the mend; replaying is the proof."""
+"""An erratum is data: what a paper says, an execution that shows what comes of it, and the mend."""
 
 from __future__ import annotations
 

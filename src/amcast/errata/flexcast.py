@@ -139,8 +139,8 @@ ERRATA = (
         protocol="flexcast",
         paper=f"{_PAPER}, Algorithm 3, lines 27-31",
         published="After a delivery, if there is a pending notification that waits for it, that one is served.",
-        problem="Two notifications may wait for the same delivery: the other one is never served. Here g3 is notified of"
-        " m2 and m3 while m1 is open; g4 waits for the answer about m3 for ever.",
+        problem="Two notifications may wait for the same delivery: the other one is never served. Here g3 is notified"
+        " of m2 and m3 while m1 is open; g4 waits for the answer about m3 for ever.",
         mend="Serve every pending notification that waits for nothing else.",
         breaks=_STUCK,
         schedule=_directed(
@@ -163,8 +163,8 @@ ERRATA = (
         paper=f"{_PAPER}, Algorithm 3, line 3",
         published="On an update, the dependencies of the history become its messages joined with the dependencies that"
         " were received: its own are not on the right-hand side.",
-        problem="Read as it stands (messages are no dependencies), what was known before is lost. g3 knows that m1 comes"
-        " before m3, then hears of m4, and delivers m3 first.",
+        problem="Read as it stands (messages are no dependencies), what was known before is lost. g3 knows that m1"
+        " comes before m3, then hears of m4, and delivers m3 first.",
         mend="Join the history's own dependencies with those received.",
         breaks=_ORDER,
         schedule=_directed(
@@ -186,13 +186,14 @@ ERRATA = (
         name="flexcast-ack-per-group",
         protocol="flexcast",
         paper=f"{_PAPER}, Algorithm 2, line 9; Algorithm 3, lines 50 and 56",
-        published="ACKs are recorded by the group that they come from, and the list of notified groups is a set of groups.",
-        problem="A group can be notified twice of one message, by groups that know different things. g1 notifies g3 of m4"
-        " when g3 knows nothing of m2; g2, which delivered m2 before m4, notifies g3 again and tells g4 to wait for g3."
-        " But g4 has an ACK of g3 already, and delivers m4. Then g3 delivers m3 before m2, and g4 delivers m3:"
+        published="ACKs are recorded by the group that they come from, and the list of notified groups is a set"
+        " of groups.",
+        problem="A group can be notified twice of one message, by groups that know different things. g1 notifies g3 of"
+        " m4 when g3 knows nothing of m2; g2, which delivered m2 before m4, notifies g3 again and tells g4 to wait for"
+        " g3. But g4 has an ACK of g3 already, and delivers m4. Then g3 delivers m3 before m2, and g4 delivers m3:"
         " m2 < m4 < m3 < m2.",
-        mend="The list holds notifications: notifier, notified, and what the notifier had told. Each ACK says which one it"
-        " answers, and a destination waits until all are answered.",
+        mend="The list holds notifications: notifier, notified, and what the notifier had told. Each ACK says which one"
+        " it answers, and a destination waits until all are answered.",
         breaks=_ORDER,
         schedule=_directed(
             4,
@@ -218,8 +219,8 @@ ERRATA = (
         protocol="flexcast",
         paper=f"{_PAPER}, section 4.3",
         published="A group that delivers a flush message may forget all messages that precede it.",
-        problem="The paper does not say when. A group that forgets at once acknowledges the flush with a history that is"
-        " empty, and the groups above never learn what it ordered before.",
+        problem="The paper does not say when. A group that forgets at once acknowledges the flush with a history that"
+        " is empty, and the groups above never learn what it ordered before.",
         mend="Acknowledge the flush first, with the whole history; then forget what precedes it, and keep the flush.",
         breaks=_ORDER,
         schedule=_directed(
