@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.messages import PromiseRecord
 from amcast.core import (
     AppMessage,
+    GroupId,
     MessageId,
     Outbox,
     PendingSet,
@@ -23,8 +25,10 @@ from amcast.core import (
     clock_of,
 )
 from amcast.errata.fastcast import LateSoft, NoPendingHard
-from amcast.protocols import ProtocolSpec, protocol
+from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
+from amcast.protocols._adapter import Frame, ReplicatedAutomaton, Submit
 from amcast.protocols.fastcast import FastCast
+from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.sim import PlanSize, Scenario
 from amcast.sim.faults import KINDS
@@ -103,6 +107,60 @@ class DuplicateTwice(FastCast):
         super()._on_known(sender, message, out)
 
 
+class NoAcks(FlexCastAutomaton):
+    """Waits for no destination of lower rank."""
+
+    def _is_acknowledged(self, pending: Pending) -> bool:
+        assert pending.message is not None
+        pending.acked.extend(pending.message.dst)
+        return super()._is_acknowledged(pending)
+
+
+class NoNotifs(FlexCastAutomaton):
+    def _notify(
+        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
+    ) -> tuple[Notice, ...]:
+        return ()
+
+
+class ForgetsOnArrival(FlexCastAutomaton):
+    """Forgets what comes before a flush when it hears of the flush, delivered or not."""
+
+    def _on_msg(self, source: GroupId, body: Msg) -> None:
+        super()._on_msg(source, body)
+        if body.id < 0:
+            self._history.forget_before(body.id)
+
+
+class NotFifo(ReplicatedAutomaton):
+    """Takes what comes from another group once, but in any order."""
+
+    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+        stream = self._in_stream(frame.source)
+        stream.acknowledged = -1
+        for seq, body in enumerate(frame.bodies, frame.first):
+            if self._log.is_leader and seq not in stream.ahead:
+                stream.ahead[seq] = body
+                self._log.propose(self._types.from_group(frame.source, seq, body), out)
+
+    def _apply(self, entry: Any, out: Outbox) -> None:
+        if isinstance(entry, Submit):
+            super()._apply(entry, out)
+        elif not self._automaton.is_known(entry.body.id):
+            stream = self._in_stream(entry.source)
+            upto, stream.applied = stream.applied, entry.seq
+            super()._apply(entry, out)
+            stream.applied = upto
+            while stream.applied in stream.ahead:
+                stream.applied += 1
+
+
+def not_fifo(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made = protocol("tree").build(process, topology, config, rng)
+    made.__class__ = NotFifo
+    return made
+
+
 SIZE = PlanSize()
 
 
@@ -139,6 +197,17 @@ MUTANTS = (
         groups=1,
         size=PlanSize(last_us=30_000, faults_max=60),
     ),
+    Mutant("no-acks", "flexcast", partial(build_with, NoAcks), ORDER | {"liveness", "invariant"}, (), groups=4),
+    Mutant("no-notifs", "flexcast", partial(build_with, NoNotifs), ORDER, ("pause", "partition"), groups=4),
+    Mutant(
+        "forgets-on-arrival",
+        "flexcast",
+        partial(build_with, ForgetsOnArrival),
+        ORDER | {"liveness", "invariant"},
+        ("pause", "partition"),
+        groups=4,
+    ),
+    Mutant("not-fifo", "tree", not_fifo, ORDER, ("reorder",), groups=4),
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
 )
