@@ -13,6 +13,7 @@ from ._history import History
 from ._order import check_order
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
+from ._weaker import check_minimality, check_partially_genuine
 from .report import PROPERTIES, Findings, Report
 
 
@@ -28,6 +29,8 @@ def check_run(run: Run) -> Report:
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
     check_genuine(history, findings)
+    check_minimality(history, findings)
+    check_partially_genuine(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:
             findings.unknown(claim, "this checker knows no such property")
