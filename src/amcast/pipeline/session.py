@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from ..core import UsageError
@@ -71,21 +72,42 @@ def spark_session(
 def session(master: str | None = None, remote: str | None = None, app: str = "amcast") -> Iterator[SparkSession]:
     """A session that is gone afterwards, with its Java process, also on Ctrl-C."""
     spark = spark_session(master, remote, app)
+    stop = stop_session
     try:
         yield spark
+    except KeyboardInterrupt:
+        stop = _abandon_session
+        raise
     finally:
-        stop_session(spark)
+        stop(spark)
 
 
 def stop_session(spark: SparkSession) -> None:
     """Stops the session and ends its Java process; a new session can start afterwards."""
-    with suppress(Exception):
-        spark.stop()
-    gateway = getattr(SparkContext, "_gateway", None)
+    with _interrupts_held():
+        with suppress(Exception):
+            spark.stop()
+        _end_java()
+
+
+def _abandon_session(spark: SparkSession) -> None:
+    """Stops the session although a call of this thread was interrupted.
+
+    That call still has the thread's connection to Java: any other, also the one that stops the session, would wait
+    until its job is done. So Java is ended from outside; it tidies up by itself.
+    """
+    with _interrupts_held():
+        if SparkContext._gateway is None:  # Spark Connect
+            with suppress(Exception):
+                spark.interruptAll()
+                spark.stop()
+        _end_java()
+
+
+def _end_java() -> None:
+    gateway = SparkContext._gateway
     if gateway is None:
         return
-    with suppress(Exception):
-        gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
         with suppress(Exception):
@@ -93,8 +115,26 @@ def stop_session(spark: SparkSession) -> None:
             process.wait(timeout=_START_SECONDS)
         with suppress(Exception):
             process.kill()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: what is half started, or half stopped, can't be stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _refuse_another(active: str, master: str | None) -> None:
@@ -118,21 +158,31 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
     scratch = Path(tempfile.mkdtemp(prefix="amcast-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**_settings(master, scratch), **options}.items():
-        builder = builder.config(name, value)
-    with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
-        try:
-            # On a busy machine a local session takes a minute; nobody else has to answer for it.
-            start = builder.getOrCreate
-            spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS * 3, start)
-        except UsageError:
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app)
+    conf.setAll([*{**_settings(master, scratch), **options}.items()])
+    try:
+        with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
+            with _interrupts_held():
+                SparkContext._ensure_initialized(conf=conf)
+            spark = _new_session(master, conf)
+        if not is_local(master):
+            _await_workers(spark, master)
+            spark.sparkContext.addPyFile(str(_package_archive(scratch)))
+    except BaseException as error:
+        _end_java()
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        except Exception as error:
-            raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
-    if not is_local(master):
-        _await_workers(spark, master)
-        spark.sparkContext.addPyFile(str(_package_archive(scratch)))
+        raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
+    return spark
+
+
+def _new_session(master: str, conf: SparkConf) -> SparkSession:
+    handler = signal.getsignal(signal.SIGINT)
+    start = SparkSession.builder.config(conf=conf).getOrCreate
+    # On a busy machine a local session takes a minute; nobody else has to answer for it.
+    spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS * 3, start)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # Spark's own lets Ctrl-C wait for the job that it is to end
     return spark
 
 
@@ -180,7 +230,6 @@ def _await_workers(spark: SparkSession, master: str) -> None:
         if status.getExecutorMemoryStatus().size() > 1:
             return
         tick.wait(0.25)
-    stop_session(spark)
     raise UsageError(f"{master}: no worker answered within {_START_SECONDS} s: is the Spark cluster up?")
 
 
@@ -189,8 +238,9 @@ def _package_archive(scratch: Path) -> Path:
     archive = scratch / "amcast.zip"
     root = _PACKAGE.parents[1]
     with zipfile.ZipFile(archive, "w") as file:
-        for source in sorted((root / "amcast").rglob("*.py")):
-            file.write(source, source.relative_to(root))
+        for source in sorted((root / "amcast").rglob("*.*")):
+            if source.suffix not in ("", ".pyc"):  # the simulator reads tables of its own
+                file.write(source, source.relative_to(root))
     return archive
 
 
