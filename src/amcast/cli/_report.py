@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         from ..pipeline.report import refuse_occupied
 
         if out is not None:
-            refuse_occupied(out)  # before minutes of work, not after
+            refuse_occupied(out, "report")  # before minutes of work, not after
         read, reports, written = make_report(runs, out, master, remote, quiet=as_json)
         if as_json:
             print_json(_document(read, reports, written))

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
+from .._folder import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
 from ..ingest import Runs
 from ..metrics import compute, frames_of
 from ._excerpt import run_around
-from ._folder import new_folder
 from ._page import Content, page
 
 PAGE = "index.html"
@@ -43,7 +43,7 @@ def write_report(
     progress: Progress = lambda what: None,
 ) -> Written:
     """`draw` makes the SVG of a violation. The folder must not exist yet or be empty."""
-    with new_folder(target) as folder:
+    with new_folder(target, "report") as folder:
         tables = compute(frames_of(runs), _is_small(runs), progress)
         names = [run.run_id for run in runs.runs]
         pictures = all_figures(tables, _faults_by_run(tables["faults"]), names)
