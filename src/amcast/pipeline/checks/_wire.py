@@ -153,7 +153,7 @@ def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
     idle = np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst)))
     for row in idle[:VIOLATIONS_PER_PROPERTY].tolist():
         ends = [int(rows.src[row]), int(rows.dst[row])]
-        strangers = [end for end in ends if not who.is_busy(np.array([end]))[0]]
+        strangers = [end for end in dict.fromkeys(ends) if not who.is_busy(np.array([end]))[0]]
         what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
         findings.fail("quasi-genuine", [], ends, what)
 
@@ -171,7 +171,7 @@ def _report(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings)
         if number < 0:
             about = f"message {rows.msg[row]}, which nobody multicast"
         else:
-            strangers = [end for end in ends if not who.involves(np.array([number]), np.array([end]))[0]]
+            strangers = [end for end in dict.fromkeys(ends) if not who.involves(np.array([number]), np.array([end]))[0]]
             about = f"{who.layout.message(number)}, which does not concern {who.layout.listed(strangers)}"
         findings.fail(name, [rows.msg[row]], ends, f"{_said(who, rows, row)} about {about}")
 
