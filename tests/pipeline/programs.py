@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -89,7 +89,8 @@ def started(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[s
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -108,7 +109,6 @@ def _environment(scratch: Path) -> dict[str, str]:
         **own_environment(scratch),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_DIRS": str(scratch),
-        "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(theirs.parent),
         "TMPDIR": str(scratch),
@@ -140,7 +140,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[Cluster]:
-    env = _environment(scratch)
+    env = {**_environment(scratch), "SPARK_DAEMON_MEMORY": "256m"}
     cluster = Cluster(port := free_port(), web_port := free_port())
     with ExitStack() as stack:
         logs = [scratch / "master.log", *(scratch / f"worker-{number}.log" for number in range(workers))]
@@ -162,7 +162,6 @@ def connect_server(scratch: Path) -> Iterator[str]:
     settings = {
         "spark.connect.grpc.binding.address": _HOST,
         "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.memory": "1g",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
     }
@@ -170,7 +169,7 @@ def connect_server(scratch: Path) -> Iterator[str]:
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
     words = ["--class", server, "--master", "local[2]", *options, "spark-internal"]
     log = scratch / "connect.log"
-    env = {**_environment(scratch), "SPARK_CONNECT_MODE": "0"}
+    env = {**_environment(scratch), "SPARK_DAEMON_MEMORY": "1g", "SPARK_CONNECT_MODE": "0"}
     with started(_spark_class("org.apache.spark.deploy.SparkSubmit", *words), env, log) as process:
 
         def answers() -> bool:

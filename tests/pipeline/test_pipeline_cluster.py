@@ -12,7 +12,9 @@ import pytest
 from amcast.check import check_run
 from amcast.pipeline import TraceSpec, generate_trace
 from amcast.trace import read_run
-from tests.pipeline.programs import run_to_end, standalone_cluster
+from tests.pipeline.programs import amcast, connect_server, run_to_end, standalone_cluster
+from tests.pipeline_stream.growing import GrowingRun
+from tests.pipeline_stream.test_pipeline_stream_watch import trace_with_swap
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -60,3 +62,29 @@ def test_a_check_and_a_swarm_on_a_master_and_two_workers(runs: list[Path], tmp_p
     assert [cell["schedules"] for cell in document["swarm"]["cells"]] == [10, 10]
     assert document["swarm"]["found"] == []
     assert (app["state"], app["cores"]) == ("FINISHED", 2), "both workers took part"
+
+
+# ------------------------------------------------------------------------------------------- Spark Connect
+
+
+def test_a_check_and_a_watch_over_spark_connect(runs: list[Path], tmp_path: Path) -> None:
+    growing = GrowingRun(tmp_path / "live", trace_with_swap(20))
+    growing.multicasts()
+    growing.deliveries(0, 10)
+    (tmp_path / "server").mkdir()
+    with connect_server(tmp_path / "server") as remote:
+        checked = amcast("check", *runs, "--engine", "spark", "--remote", remote, "--json", cwd=tmp_path)
+        assert (checked.returncode, checked.stderr) == (1, "")
+        assert_judged(runs, json.loads(checked.stdout)["runs"])
+        checkpoint = tmp_path / "checkpoint"
+        watch = ("watch", growing.folder, "--once", "--checkpoint", checkpoint, "--remote", remote, "--json")
+        early = amcast(*watch, cwd=tmp_path)
+        assert (early.returncode, early.stderr) == (3, "")
+        growing.deliveries(10, 1_000)
+        growing.describe(complete=True)
+        late = amcast(*watch, cwd=tmp_path)
+        assert (late.returncode, late.stderr) == (1, "")
+    events = [json.loads(line) for line in late.stdout.splitlines()]
+    assert {event["property"] for event in events if event["event"] == "violation"} >= {"prefix", "acyclic"}
+    assert events[-1]["multicasts"] == events[-1]["verified"] == 40, "nothing was lost between the two"
+    assert not list((checkpoint / "handed").iterdir())

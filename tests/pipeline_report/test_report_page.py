@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from amcast.cli import _report
 from amcast.core import UsageError
-from amcast.pipeline._folder import new_folder
 from amcast.pipeline._inspect import inspect_run
+from amcast.pipeline._whole import new_folder
 from amcast.pipeline.checks import RunReport, Violation
 from amcast.pipeline.figures import all_figures
 from amcast.pipeline.ingest import Quarantined

@@ -104,11 +104,12 @@ def _probe(spec: SwarmSpec) -> list[float]:
 
 
 def _plan(spec: SwarmSpec, run_seconds: list[float], spark: Any) -> Plan:
+    from ..pipeline.session import is_connect
     from ..pipeline.swarm import make_plan
 
     # Spark Connect does not tell how many cores there are; this many keep a small cluster busy.
-    cores = getattr(spark, "_jsparkSession", None) and spark.sparkContext.defaultParallelism
-    return make_plan(spec, run_seconds, cores or 8)
+    cores = 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return make_plan(spec, run_seconds, cores)
 
 
 def _document(result: SwarmResult, out: Path | None, seconds: float) -> dict[str, Any]:

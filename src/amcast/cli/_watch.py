@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
             int, typer.Option(help="Triggers that a late file is waited for before it counts as lost.", min=1)
         ] = 1,
         master: Annotated[str | None, typer.Option(help="A Spark master, local[*] if not given.")] = None,
+        remote: Annotated[str | None, typer.Option(help="A Spark Connect endpoint, sc://host:port.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each event.")] = False,
     ) -> None:
         """Verify a run while its system is still at work, and report each violation once.
@@ -49,7 +50,7 @@ def register(app: typer.Typer) -> None:
         with ExitStack() as stack:
             if checkpoint is None:
                 checkpoint = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="amcast-watch-")))
-            spark = stack.enter_context(session(master, app="amcast watch"))
+            spark = stack.enter_context(session(master, remote, "amcast watch"))
             screen = _Lines() if as_json else stack.enter_context(_Screen(str(run)))
             watched = Watch(spark, run, checkpoint, screen.show, time.time, patience)
             verdict = watched.run_once() if once else watched.run(trigger)

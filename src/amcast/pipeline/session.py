@@ -97,7 +97,7 @@ def _abandon_session(spark: SparkSession) -> None:
     until its job is done. So Java is ended from outside; it tidies up by itself.
     """
     with _interrupts_held():
-        if SparkContext._gateway is None:  # Spark Connect
+        if is_connect(spark):
             with suppress(Exception):
                 spark.interruptAll()
                 spark.stop()
@@ -143,6 +143,11 @@ def _refuse_another(active: str, master: str | None) -> None:
         return
     _refuse_dead(master)
     raise UsageError(f"this process has a Spark session on {active} already: stop it before one on {master}")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Over Spark Connect there is no SparkContext, and Python that Spark calls runs at the server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(master: str) -> bool:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ..core import UsageError
 from ..trace.schema import DELIVERIES, FAULTS, FINAL, MULTICASTS, RUN_FILE, GroupInfo, RunInfo, encode_run_info
 from ._damage import DAMAGES, Chunk, apply_damage
-from ._folder import new_folder
+from ._whole import new_folder
 
 _ROW_GROUP_ROWS = 32 * 1024
 _TS_STEP = 16  # room between timestamps for what damages insert

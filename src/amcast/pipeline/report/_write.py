@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
-from .._folder import new_folder
+from .._whole import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
 from ..ingest import Runs

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...core import UsageError
+from ..session import is_connect
 from .plan import COUNTS, CellTotals, Chunk, Found, Plan, SwarmSpec
 from .store import SwarmStore, WaveResult
 from .task import ROWS_DDL, task
@@ -63,7 +64,7 @@ def run_swarm(
         pool.shutdown(wait=False, cancel_futures=True)
         if running:
             with suppress(Exception):  # a session that is gone has no jobs either
-                spark.sparkContext.cancelAllJobs()
+                spark.interruptAll() if is_connect(spark) else spark.sparkContext.cancelAllJobs()
     return _add_up(plan.spec, results, len(finished))
 
 

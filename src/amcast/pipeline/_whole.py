@@ -1,4 +1,7 @@
-"""A folder that appears whole or not at all: it is filled beside its place and renamed. Nothing is overwritten."""
+"""Files and folders that appear whole or not at all: they are filled beside their place and renamed.
+
+Whatever stops the program, Ctrl-C or the end of the power, a name stands for all of it or for what was there before.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..core import UsageError
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Replaces the file."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as draft:
+        try:
+            draft.write(content)
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.replace(draft.name, target)
+        except BaseException:
+            os.unlink(draft.name)
+            raise
 
 
 @contextmanager
