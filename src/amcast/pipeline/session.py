@@ -162,7 +162,7 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
     java, version = find_java()
     scratch = Path(tempfile.mkdtemp(prefix="amcast-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _silence_py4j()
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app)
     conf.setAll([*{**_settings(master, scratch), **options}.items()])
     try:
@@ -179,6 +179,16 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
             raise
         raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
     return spark
+
+
+def _silence_py4j() -> None:
+    """What it logs comes back as an exception as well. Calls that Ctrl-C interrupts it tells the root logger."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _new_session(master: str, conf: SparkConf) -> SparkSession:
