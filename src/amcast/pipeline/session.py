@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..core import UsageError
@@ -31,7 +32,7 @@ from ._java import find_java, launcher_home
 _T = TypeVar("_T")
 
 _PACKAGE = Path(__file__).resolve().parent
-_START_SECONDS = 20
+_START_SECONDS = 30
 _CONNECT_SECONDS = 5
 _LOCAL_MASTERS = ("local", "local[", "local-cluster[")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
@@ -195,7 +196,7 @@ def _new_session(master: str, conf: SparkConf) -> SparkSession:
     handler = signal.getsignal(signal.SIGINT)
     start = SparkSession.builder.config(conf=conf).getOrCreate
     # On a busy machine a local session takes a minute; nobody else has to answer for it.
-    spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS * 3, start)
+    spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS, start, master)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # Spark's own lets Ctrl-C wait for the job that it is to end
     return spark
@@ -266,6 +267,7 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
     if not remote.startswith("sc://"):
         raise UsageError(f"{remote} is not a Spark Connect endpoint: write sc://host:port")
     _refuse_dead(remote)
+    _refuse_mute(remote)
     builder: Any = SparkSession.builder.remote(remote).appName(app)
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -276,9 +278,9 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
         return spark
 
     try:
-        spark = _within(_START_SECONDS, start)
-    except UsageError as error:
-        raise UsageError(f"{remote}: {error}") from None
+        spark = _within(_START_SECONDS, start, remote)
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(f"{remote}: no Spark Connect session: {_first_line(error)}") from error
     with tempfile.TemporaryDirectory() as scratch:
@@ -306,7 +308,24 @@ def _refuse_dead(address: str) -> None:
         raise UsageError(f"{address}: nobody answers there ({reason}): is Spark running?") from error
 
 
-def _within(seconds: int, start: Callable[[], _T]) -> _T:
+def _refuse_mute(remote: str) -> None:
+    """Somebody listens, but is it a server? Spark's client would ask for ten minutes, and again at the program's end."""
+    import grpc  # half a second: only who connects pays
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        channel = DefaultChannelBuilder(remote).toChannel()
+    except PySparkException as error:
+        raise UsageError(f"{remote} is not a Spark Connect endpoint: {_first_line(error)}") from error
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise UsageError(f"{remote}: no Spark Connect server answers there within {_CONNECT_SECONDS} s") from error
+    finally:
+        channel.close()
+
+
+def _within(seconds: int, start: Callable[[], _T], address: str) -> _T:
     """Its result; what takes longer is left to a thread that does not keep the process alive."""
     results: list[_T] = []
     errors: list[BaseException] = []
@@ -323,7 +342,7 @@ def _within(seconds: int, start: Callable[[], _T]) -> _T:
     if errors:
         raise errors[0]
     if not results:
-        raise UsageError(f"Spark did not answer within {seconds} s")
+        raise UsageError(f"{address}: Spark did not answer within {seconds} s: is it a Spark master, of this version?")
     return results[0]
 
 
