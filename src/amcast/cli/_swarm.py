@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ..core import UsageError
 from ..protocols import PROTOCOLS, protocol
@@ -151,18 +152,16 @@ def _violation(spec: SwarmSpec, one: Found, out: Path | None) -> dict[str, Any]:
 
 
 def _show(document: dict[str, Any]) -> None:
-    made = table("protocol", "replicas", "faults", "schedules", "injected", "messages", "deliveries", "on the wire", "")
+    made = table("protocol", "replicas", "faults", "schedules", "injected", "messages", "deliveries", "")
     for cell in document["cells"]:
         kinds = cell["faults_kinds"] + (f", {cell['groups']} groups" if cell["groups"] else "")
-        counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries", "wire_messages"))
+        counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries"))
         verdict = coloured("fail") + f" {cell['violations']:,}" if cell["violations"] else coloured("pass")
         made.add_row(cell["protocol"], str(cell["replicas"]), kinds, *counts, verdict)
     console.print(made)
     for one in document["violations"][:_SHOWN_MAX]:
-        console.print(
-            f"\n[red]{one['protocol']}, seed {one['seed']} breaks {one['property']}[/red]: {one['explanation']}",
-            highlight=False,
-        )
+        what = f"{one['protocol']}, seed {one['seed']} breaks {one['property']}"
+        console.print(f"\n[red]{what}[/red]: {escape(one['explanation'])}", highlight=False)
         for line in one["faults"]:
             console.print(f"  {line}", highlight=False, markup=False)
         for key in ("replay", "replay_shrunk"):
