@@ -41,10 +41,10 @@ def register(app: typer.Typer) -> None:
         console.print()
         show_summary(summary(result, result.run()))
         console.print(f"\nThe run is in {folder}. Verifying it on Spark, and drawing the report ...", highlight=False)
-        _, reports, written = make_report([str(folder)], new_folder(out / "reports", "demo"), master, None, quiet=False)
-        verdict = worst([found.verdict for found in reports])
-        held = sum(each == "pass" for found in reports for each in found.properties.values())
-        count = sum(len(found.properties) for found in reports)
+        written = make_report([str(folder)], new_folder(out / "reports", "demo"), master, None, quiet=False)
+        verdict = worst([found.verdict for found in written.reports])
+        held = sum(each == "pass" for found in written.reports for each in found.properties.values())
+        count = sum(len(found.properties) for found in written.reports)
         console.print(f"\nverdict: {coloured(verdict)}, {held} of {count} properties hold", highlight=False)
         seconds = time.monotonic() - started
         console.print(

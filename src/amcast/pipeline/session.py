@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..core import UsageError
+from ._errors import first_line
 from ._java import find_java, launcher_home
 
 _T = TypeVar("_T")
@@ -178,7 +179,7 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
         _end_java()
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
+        raise UsageError(f"Spark does not start on {master}: {first_line(error)}") from error
     return spark
 
 
@@ -195,8 +196,9 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def _new_session(master: str, conf: SparkConf) -> SparkSession:
     handler = signal.getsignal(signal.SIGINT)
     start = SparkSession.builder.config(conf=conf).getOrCreate
-    # On a busy machine a local session takes a minute; nobody else has to answer for it.
-    spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS, start, master)
+    # On a busy machine a local session takes a minute; nobody else has to answer for it. Yarn takes as long to begin.
+    seconds = _START_SECONDS if master.startswith("spark://") else 3 * _START_SECONDS
+    spark: SparkSession = start() if is_local(master) else _within(seconds, start, master)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # Spark's own lets Ctrl-C wait for the job that it is to end
     return spark
@@ -282,7 +284,7 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{remote}: no Spark Connect session: {_first_line(error)}") from error
+        raise UsageError(f"{remote}: no Spark Connect session: {first_line(error)}") from error
     with tempfile.TemporaryDirectory() as scratch:
         spark.addArtifacts(str(_package_archive(Path(scratch))), pyfile=True)
     return spark
@@ -309,14 +311,14 @@ def _refuse_dead(address: str) -> None:
 
 
 def _refuse_mute(remote: str) -> None:
-    """Somebody listens, but is it a server? Spark's client would ask for ten minutes, and again at the program's end."""
+    """Somebody listens, but is it a server? Spark's client would ask for ten minutes, and again when we end."""
     import grpc  # half a second: only who connects pays
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     try:
         channel = DefaultChannelBuilder(remote).toChannel()
     except PySparkException as error:
-        raise UsageError(f"{remote} is not a Spark Connect endpoint: {_first_line(error)}") from error
+        raise UsageError(f"{remote} is not a Spark Connect endpoint: {first_line(error)}") from error
     try:
         grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
     except grpc.FutureTimeoutError as error:
@@ -344,8 +346,3 @@ def _within(seconds: int, start: Callable[[], _T], address: str) -> _T:
     if not results:
         raise UsageError(f"{address}: Spark did not answer within {seconds} s: is it a Spark master, of this version?")
     return results[0]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__

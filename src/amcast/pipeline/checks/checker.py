@@ -81,7 +81,8 @@ def _report(run: RunFiles, result: Found | Refusal) -> RunReport:
     if isinstance(result, Found):
         return RunReport(run.run_id, run.path, result.verdicts, result.violations, result.reasons)
     names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
-    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, result.reason))
+    why = result.reason
+    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), why)
 
 
 def _rows(run: RunFiles) -> int:

@@ -45,6 +45,7 @@ class RunReport(msgspec.Struct, frozen=True):
     properties: dict[str, Verdict]
     violations: list[Violation]
     reasons: dict[str, str]  # why a verdict is unknown
+    unreadable: str | None = None  # why there is no verdict at all
 
     @property
     def verdict(self) -> Verdict:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
+from .._errors import SPARK_ERRORS, first_line
 from .._whole import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
@@ -33,6 +34,8 @@ class Written:
     folder: Path
     files: list[str]  # below it
     tables: Mapping[str, pa.Table]
+    runs: Runs
+    reports: list[RunReport]  # of these runs
 
 
 def write_report(
@@ -42,7 +45,25 @@ def write_report(
     draw: Draw | None = None,
     progress: Progress = lambda what: None,
 ) -> Written:
-    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty."""
+    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty.
+
+    Runs that turn out to be damaged, in rows that only metrics read, are set aside, and the others are reported.
+    """
+    damaged = {report.path: report.unreadable for report in reports if report.unreadable is not None}
+    while True:
+        if damaged:
+            runs = runs.without(damaged)
+            reports = [report for report in reports if report.path not in damaged]
+        try:
+            return _write(runs, list(reports), target, draw, progress)
+        except SPARK_ERRORS as error:
+            path = runs.named_in(error)
+            if path is None:
+                raise UsageError(f"Spark could not work through the runs: {first_line(error)}") from error
+            damaged = {path: f"can't be read to its end ({first_line(error)})"}
+
+
+def _write(runs: Runs, reports: list[RunReport], target: Path, draw: Draw | None, progress: Progress) -> Written:
     with new_folder(target, "report") as folder:
         tables = compute(frames_of(runs), _is_small(runs), progress)
         names = [run.run_id for run in runs.runs]
@@ -55,7 +76,7 @@ def write_report(
         _write_tables(folder / "tables", tables)
         progress("page")
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return Written(target, files, tables)
+    return Written(target, files, tables, runs, reports)
 
 
 def _is_small(runs: Runs) -> bool:

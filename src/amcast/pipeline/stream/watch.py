@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ...core import UsageError
 from ...trace import read_run_info
 from ...trace.schema import RunInfo
+from .._errors import first_line
 from ..checks.findings import Verdict, Violation
 from ..session import is_connect
 from ._handed import handed_batches, writer_of
@@ -123,9 +124,7 @@ class Watch:
         except Exception as error:
             if isinstance(self._error, UsageError):
                 raise self._error from None
-            lines = [line for line in str(self._error or error).splitlines() if line.strip()]
-            what = lines[0].strip() if lines else type(error).__name__
-            raise UsageError(f"{self._folder}: the watch stopped: {what}") from error
+            raise UsageError(f"{self._folder}: the watch stopped: {first_line(self._error or error)}") from error
 
     def _reread(self) -> RunInfo:
         """The description may be replaced at this very moment: then the one before holds for another trigger."""
