@@ -49,27 +49,13 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast swarm -p fastcast --seeds 50000 --faults all --faults none --master spark://host:7077[/bold]
         """
-        from ..pipeline.session import session
-        from ..pipeline.swarm import SwarmSpec, make_cells, run_swarm
+        from ..pipeline.swarm import SwarmSpec, make_cells
 
         names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
         cells = make_cells(names, faults or ["all"], _numbers(replicas, "--replicas"), _numbers(groups, "--groups"))
         spec = SwarmSpec(cells, seeds, first_seed)
         started = time.perf_counter()
-        known = _known_plan(spec, out)
-        run_seconds = [] if known else _probe(spec)  # says what is wrong before Spark starts
-        with session(master, remote, "amcast swarm") as spark, progress(as_json) as bar:
-            plan = known or _plan(spec, run_seconds, spark)
-            bar_task = bar.add_task("schedules", total=seeds * len(cells), note="")
-            violations = 0
-
-            def show(result: Any) -> None:
-                nonlocal violations
-                violations += sum(part.violations for part in result.totals)
-                note = f"{violations} violation(s)" if violations else ""
-                bar.update(bar_task, advance=sum(part.schedules for part in result.totals), note=note)
-
-            result = run_swarm(spark, plan, out, show)
+        result = _run(spec, out, master, remote, quiet=as_json)
         document = _document(result, out, time.perf_counter() - started)
         if as_json:
             print_json(document)
@@ -77,6 +63,26 @@ def register(app: typer.Typer) -> None:
             _show(document)
         if result.violations:
             raise typer.Exit(FAIL)
+
+
+def _run(spec: SwarmSpec, out: Path | None, master: str | None, remote: str | None, quiet: bool) -> SwarmResult:
+    from ..pipeline.session import session
+    from ..pipeline.swarm import run_swarm
+
+    known = _known_plan(spec, out)
+    run_seconds = [] if known else _probe(spec)  # says what is wrong before Spark starts
+    with session(master, remote, "amcast swarm") as spark, progress(quiet) as bar:
+        plan = known or _plan(spec, run_seconds, spark)
+        bar_task = bar.add_task("schedules", total=spec.seeds * len(spec.cells), note="")
+        violations = 0
+
+        def show(result: Any) -> None:
+            nonlocal violations
+            violations += sum(part.violations for part in result.totals)
+            note = f"{violations} violation(s)" if violations else ""
+            bar.update(bar_task, advance=sum(part.schedules for part in result.totals), note=note)
+
+        return run_swarm(spark, plan, out, show)
 
 
 def _numbers(text: str, option: str) -> list[int | None]:
