@@ -8,12 +8,11 @@ from __future__ import annotations
 from ..trace import Run
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
-from ._genuine import check_genuine
+from ._genuine import check_wire
 from ._history import History
 from ._order import check_order
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
-from ._weaker import check_minimality, check_partially_genuine
 from .report import PROPERTIES, Findings, Report
 
 
@@ -28,9 +27,7 @@ def check_run(run: Run) -> Report:
     check_order(history, groups, findings)
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
-    check_genuine(history, findings)
-    check_minimality(history, findings)
-    check_partially_genuine(history, findings)
+    check_wire(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:
             findings.unknown(claim, "this checker knows no such property")

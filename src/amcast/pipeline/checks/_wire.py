@@ -158,7 +158,7 @@ def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
 def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings) -> None:
     for row in wrong[:VIOLATIONS_PER_PROPERTY].tolist():
         ends = [int(rows.src[row]), int(rows.dst[row])]
-        strangers = [end for end in ends if not who.is_busy(np.array([end]))[0]]
+        strangers = [end for end in dict.fromkeys(ends) if not who.is_busy(np.array([end]))[0]]
         what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
         findings.fail(name, [] if rows.msg[row] == NULL else [rows.msg[row]], ends, what)
 
@@ -182,7 +182,7 @@ def _report(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings)
         if number < 0:
             about = f"message {rows.msg[row]}, which nobody multicast"
         else:
-            strangers = [end for end in ends if not who.involves(np.array([number]), np.array([end]))[0]]
+            strangers = [end for end in dict.fromkeys(ends) if not who.involves(np.array([number]), np.array([end]))[0]]
             about = f"{who.layout.message(number)}, which does not concern {who.layout.listed(strangers)}"
         findings.fail(name, [rows.msg[row]], ends, f"{_said(who, rows, row)} about {about}")
 
