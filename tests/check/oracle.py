@@ -88,6 +88,7 @@ class Oracle:
         if len(self.run.wire):
             checks |= {
                 "genuine": self.genuine_holds,
+                "minimality": self.minimality_holds,
                 "quasi-genuine": self.quasi_genuine_holds,
                 "partially-genuine": self.partially_genuine_holds,
             }
@@ -187,6 +188,9 @@ class Oracle:
 
     def genuine_holds(self) -> bool:
         return all(self.may_speak(src, dst, msg) for src, dst, msg in self.spoken())
+
+    def minimality_holds(self) -> bool:
+        return all({src, dst} <= self.busy() for src, dst, msg in self.spoken() if msg != NULL)
 
     def quasi_genuine_holds(self) -> bool:
         return all({src, dst} <= self.busy() for src, dst, _ in self.spoken())
