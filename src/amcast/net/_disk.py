@@ -17,7 +17,7 @@ USED_FILE = "used"  # something that was written here counted as durable: whoeve
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
-class CorruptLogError(Exception):
+class CorruptLogError(UsageError):
     """What was durable is damaged or gone: which file, where, and what to do."""
 
     def __init__(self, path: Path, problem: str) -> None:

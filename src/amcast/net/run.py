@@ -18,7 +18,6 @@ from ..core import UsageError
 from .application import StateMachine
 from .config import ClusterConfig, load_config
 from .server import NodeServer
-from .storage import CorruptLogError
 
 # Handlers make tuples that die at once and hardly a cycle: the collector need not look so often.
 _GC_THRESHOLD = 50_000
@@ -89,7 +88,10 @@ async def serve(config: ClusterConfig, name: str, machine: StateMachine | None =
 def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
     """Blocks. An embedded application passes its state machine: `apply` is called for each message, in order."""
     log_as_json(name)
-    run_in_loop(serve(config, name, machine))
+    try:
+        run_in_loop(serve(config, name, machine))
+    except OSError as error:
+        raise UsageError(f"{name} can't go on: {error}") from error
 
 
 def main(arguments: list[str]) -> int:
@@ -98,7 +100,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         run_node(load_config(Path(arguments[0])), arguments[1])
-    except (UsageError, CorruptLogError, OSError) as error:
+    except UsageError as error:
         sys.stderr.write(f"amcast: {error}\n")
         return 2
     return 0
