@@ -107,11 +107,27 @@ def _fifo(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
 
 
 def _genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
-    wire = oracle.run.wire
-    rows = list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
     row = (*processes, messages[0] if messages else NULL)
-    assert row in rows
+    assert row in oracle.spoken()
     assert not oracle.may_speak(*row)
+
+
+def _minimality(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    (message,) = messages
+    assert (*processes, message) in oracle.spoken()
+    assert not set(processes) <= oracle.busy()
+
+
+def _quasi_genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    assert not messages
+    assert tuple(processes) in {(src, dst) for src, dst, _ in oracle.spoken()}
+    assert not set(processes) <= oracle.busy()
+
+
+def _partially_genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    (message,) = messages
+    assert (*processes, message) in oracle.spoken()
+    assert not oracle.may_speak_of_local(*processes, message)
 
 
 _CHECKS = {
@@ -125,4 +141,7 @@ _CHECKS = {
     "timestamps": _timestamps,
     "fifo": _fifo,
     "genuine": _genuine,
+    "minimality": _minimality,
+    "quasi-genuine": _quasi_genuine,
+    "partially-genuine": _partially_genuine,
 }

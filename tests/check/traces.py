@@ -8,7 +8,7 @@ from random import Random
 
 from amcast.trace import FINAL, GroupInfo, Recorder, Run, RunInfo
 
-ALL_CLAIMS = ("timestamps", "fifo", "genuine")
+ALL_CLAIMS = ("timestamps", "fifo", "genuine", "minimality", "quasi-genuine", "partially-genuine")
 
 
 @dataclass

@@ -17,8 +17,10 @@ from amcast.sim.faults import Crash, CrashLeader
 from amcast.trace import Run
 from amcast.workload import Micro
 
-REPLICATED = ("basecast", "fastcast", "multipaxos")
-SIZES = [("skeen", 1), *((name, size) for name in REPLICATED for size in (3, 5))]
+REPLICATED = ("basecast", "fastcast", "multipaxos", "flexcast", "tree")
+SOLO = ("skeen", "flexcast", "tree")
+SIZES = [*((name, 1) for name in SOLO), *((name, size) for name in REPLICATED for size in (3, 5))]
+AT_ONE_GROUP = ("multipaxos", "flexcast", "tree")  # where clients enter at one group
 
 # Timeouts short enough that an election is over in a few milliseconds.
 QUICK: dict[str, Any] = {
@@ -75,7 +77,7 @@ def test_a_retried_message_is_delivered_once(name: str, replicas: int) -> None:
     made = scenario(name, groups=2, replicas=replicas, messages=30, retry_us=60, seed=4)
     run = passes(made).run()
     starts = run.wire.kind == run.wire.kinds.index("START")
-    first_copies = sum(len(dst) if name != "multipaxos" else 1 for dst in destinations(run).values())
+    first_copies = sum(1 if name in AT_ONE_GROUP else len(dst) for dst in destinations(run).values())
     assert np.count_nonzero(starts) > 2 * first_copies
     assert set(deliveries(run).values()) == {1}
 
@@ -119,7 +121,7 @@ def test_leaders_may_change_at_any_point(name: str, replicas: int) -> None:
 
 @pytest.mark.parametrize("name", REPLICATED)
 def test_a_leader_that_is_gone_for_good_is_replaced(name: str) -> None:
-    made = scenario(name, groups=2, clients=2, messages=20, interval_us=500, seed=5, **QUICK)
+    made = scenario(name, groups=2, replicas=3, clients=2, messages=20, interval_us=500, seed=5, **QUICK)
     result = passes(replace(made, plan=FaultPlan((Crash(2_000, 0),))))
     assert result.info.correct == (1, 2, 3, 4, 5)
     assert len(result.run().multicasts) == 20
@@ -134,9 +136,10 @@ def test_skeen_over_a_replicated_log_is_basecast() -> None:
     assert np.array_equal(runs[0].wire.received_us, runs[1].wire.received_us)
 
 
-def test_skeen_survives_restarts() -> None:
+@pytest.mark.parametrize("name", SOLO)
+def test_one_process_a_group_survives_restarts(name: str) -> None:
     """ "Skeen with one process a group survives restarts." """
-    made = scenario("skeen", groups=3, messages=40, interval_us=500, sync_us=200, seed=7, **QUICK)
+    made = scenario(name, groups=3, messages=40, interval_us=500, sync_us=200, seed=7, **QUICK)
     plan = FaultPlan(tuple(Crash(1_500 * n, n % 3, 700) for n in range(1, 7)))
     run = passes(replace(made, plan=plan)).run()
     assert [fault.what for fault in run.faults].count("restart") >= 5

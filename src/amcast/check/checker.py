@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..trace import Run
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
-from ._genuine import check_genuine
+from ._genuine import check_wire
 from ._history import History
 from ._order import check_order
 from ._replicas import arrange_replicas
@@ -27,7 +27,7 @@ def check_run(run: Run) -> Report:
     check_order(history, groups, findings)
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
-    check_genuine(history, findings)
+    check_wire(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:
             findings.unknown(claim, "this checker knows no such property")

@@ -15,6 +15,7 @@ from . import (
     _client,
     _cluster,
     _demo,
+    _errata,
     _fuzz,
     _hops,
     _protocols,
@@ -42,6 +43,7 @@ _MODULES = (
     _check,
     _report,
     _fuzz,
+    _errata,
     _swarm,
     _watch,
     _tracegen,
@@ -76,7 +78,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except UsageError as error:
         _fail(str(error), USAGE)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         _fail("stopped", STOPPED)
     except Exception as error:
         # What the option parser raises tells people what they typed wrong; anything else is a bug of ours.
@@ -87,6 +89,8 @@ def main() -> None:
         hint = "" if "--help" in str(error) else "; see --help"
         _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
     else:
+        if code == STOPPED:  # typer makes an exit code of Ctrl-C, and says nothing
+            _fail("stopped", STOPPED)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -1,5 +1,6 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
+from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import Client, ClientConfig, EntryGroups
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
@@ -10,6 +11,8 @@ __all__ = [
     "Client",
     "ClientConfig",
     "EntryGroups",
+    "GroupAutomaton",
+    "GroupOutbox",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

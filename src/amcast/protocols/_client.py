@@ -149,9 +149,10 @@ class Client(Process):
 
     def _retry(self, entry: Outstanding, out: Outbox) -> None:
         start = Start((entry.message,))
-        entries = self._entry_groups(entry.message, self._topology)
-        # Where clients enter at the destinations themselves, only those that have not answered are asked again.
-        silent = [group for group in entries if group in entry.missing] or entries
+        dst, entries = entry.message.dst, self._entry_groups(entry.message, self._topology)
+        # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
+        silent = [group for group in entries if group in entry.missing or group not in dst]
+        silent += [group for group in dst if group in entry.missing and group not in entries]
         for group in silent:
             out.send_all(self._topology.members(group), start)
 

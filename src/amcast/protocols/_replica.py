@@ -54,7 +54,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class DeliveriesState(msgspec.Struct, array_like=True):
     counts: dict[GroupId, int]
-    history: list[tuple[AppMessage, Timestamp]]
+    history: list[tuple[AppMessage, Timestamp | None]]
 
 
 class Deliveries:
@@ -63,9 +63,9 @@ class Deliveries:
     def __init__(self, group: GroupId, history_max: int) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
-        self._history: deque[tuple[AppMessage, Timestamp]] = deque(maxlen=history_max)
+        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque(maxlen=history_max)
 
-    def add(self, message: AppMessage, ts: Timestamp, groups: Sequence[GroupId], out: Outbox) -> bool:
+    def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
         """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
         delivered = False
         for group in groups:
@@ -77,7 +77,7 @@ class Deliveries:
         self._history.append((message, ts))
         return delivered
 
-    def add_own(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
+    def add_own(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         """The same for one message of this process's group alone."""
         position = self._counts.get(self._group, 0)
         self._counts[self._group] = position + 1
@@ -220,7 +220,7 @@ class Replica(Process):
             case SnapshotDue():
                 pass  # when all of this round is applied
 
-    def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
+    def _deliver(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         self._deliveries.add_own(message, ts, out)
         if self._log.is_leader:
             id_ = message.id

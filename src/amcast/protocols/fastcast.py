@@ -17,10 +17,11 @@ From: Coelho, Schiper, Pedone, "Fast Atomic Multicast" (2017), Algorithm 2.
 
 Where this departs from the paper:
 - **The group's own hard timestamp is pending from the moment it is set.** Published, only BaseCast does that; without
-  it a later message overtakes one whose other timestamps are still on the way (see the mutant `no-pending-hard`).
+  it a later message overtakes one whose other timestamps are still on the way (`amcast errata fastcast-no-pending`).
 - **A soft timestamp of a message that is already final is ignored**, but for the clock. Published, it enters the buffer
-  and blocks every later message (mutant `late-soft`).
-- Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead.
+  and blocks every later message (`amcast errata fastcast-late-soft`).
+- Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead
+  (`amcast errata fastcast-rescanning`).
 - The first soft timestamp of a group that the log orders is the one that counts: replicas never disagree on a match.
 - SYNC-HARD is proposed for every message, but lazily when the guess was right: delivery does not wait for it, and the
   log alone holds all that a replica needs that missed a SEND-HARD or takes over as leader.

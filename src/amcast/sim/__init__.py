@@ -6,6 +6,7 @@ from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
 from .node import CpuCost
 from .run import BrokenInvariant, SimResult, Simulation, simulate
 from .scenario import Scenario, scenario
+from .stage import Stage
 
 __all__ = [
     "PRESETS",
@@ -18,6 +19,7 @@ __all__ = [
     "SimCluster",
     "SimResult",
     "Simulation",
+    "Stage",
     "latency_preset",
     "parse_kinds",
     "random_plan",

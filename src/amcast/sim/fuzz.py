@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -65,7 +66,7 @@ def fuzz_scenario(
         network=Latency("fuzz", rng.choice((100, 300, 1_000)), sigma=rng.choice((0.0, 0.2, 1.0))),
         fifo=rng.random() < 0.5,
         sync_us=rng.choice((0, 0, 300, 3_000)),
-        options=_options(protocol_name, rng),
+        options=_options(protocol_name, group_count, seed, rng),
         paxos=PaxosConfig(
             tick_us=2_000,
             election_ticks=rng.choice((4, 8)),
@@ -86,9 +87,21 @@ def fuzz_scenario(
     return made
 
 
-def _options(protocol_name: str, rng: Random) -> dict[str, bool]:
+def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[str, Any]:
     wrong = rng.random() < 0.2
-    return {"wrong_guesses": True} if protocol_name == "fastcast" and wrong else {}
+    own = Random(f"fuzz/{protocol_name}/{seed}")  # so that a new protocol does not change the schedules of the others
+    match protocol_name:
+        case "fastcast" if wrong:
+            return {"wrong_guesses": True}
+        case "flexcast":
+            overlay = own.sample(range(1, groups + 1), groups)
+            return {"overlay": overlay, "flush_every": own.choice((1, 3, 10, 1_000))}
+        case "tree":
+            drawn = own.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
+            parent_of = {group: own.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
+            return {"parents": [parent_of[group] for group in sorted(parent_of)]}
+        case _:
+            return {}
 
 
 def violations_of(result: SimResult) -> tuple[Violation, ...]:

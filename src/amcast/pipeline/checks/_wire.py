@@ -2,6 +2,8 @@
 
 - genuine: a row that names a message has both ends among its sender and the members of its destinations; one that
   names none stays inside a group or joins two ends that some one message involves both.
+- minimality: whoever sends or receives something about a message is the sender or a destination of some message of the
+  run. Rows that name no message are upkeep, and are not judged.
 - quasi-genuine: only processes that some message of the run involves exchange anything at all.
 - partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 
@@ -150,12 +152,21 @@ def _is_involved(who: _Who, rows: Rows, chosen: Int64s) -> Bools:
 
 
 def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
-    idle = np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst)))
-    for row in idle[:VIOLATIONS_PER_PROPERTY].tolist():
+    _report_idle(who, "quasi-genuine", rows, np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst))), findings)
+
+
+def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings) -> None:
+    for row in wrong[:VIOLATIONS_PER_PROPERTY].tolist():
         ends = [int(rows.src[row]), int(rows.dst[row])]
-        strangers = [end for end in ends if not who.is_busy(np.array([end]))[0]]
+        strangers = [end for end in dict.fromkeys(ends) if not who.is_busy(np.array([end]))[0]]
         what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
-        findings.fail("quasi-genuine", [], ends, what)
+        findings.fail(name, [] if rows.msg[row] == NULL else [rows.msg[row]], ends, what)
+
+
+def _check_minimality(who: _Who, rows: Rows, findings: Findings) -> None:
+    named = np.flatnonzero(rows.msg != NULL)
+    good = who.is_busy(rows.src[named]) & who.is_busy(rows.dst[named])
+    _report_idle(who, "minimality", rows, named[~good], findings)
 
 
 def _check_partially_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
@@ -171,7 +182,7 @@ def _report(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings)
         if number < 0:
             about = f"message {rows.msg[row]}, which nobody multicast"
         else:
-            strangers = [end for end in ends if not who.involves(np.array([number]), np.array([end]))[0]]
+            strangers = [end for end in dict.fromkeys(ends) if not who.involves(np.array([number]), np.array([end]))[0]]
             about = f"{who.layout.message(number)}, which does not concern {who.layout.listed(strangers)}"
         findings.fail(name, [rows.msg[row]], ends, f"{_said(who, rows, row)} about {about}")
 
@@ -184,6 +195,7 @@ def _said(who: _Who, rows: Rows, row: int) -> str:
 
 _CHECKS: dict[str, Callable[[_Who, Rows, Findings], None]] = {
     "genuine": _check_genuine,
+    "minimality": _check_minimality,
     "quasi-genuine": _check_quasi_genuine,
     "partially-genuine": _check_partially_genuine,
 }
