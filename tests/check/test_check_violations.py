@@ -59,6 +59,7 @@ def test_a_good_trace_passes_every_check(trace: Trace) -> None:
         "timestamps",
         "fifo",
         "genuine",
+        "minimality",
         "quasi-genuine",
         "partially-genuine",
     }

@@ -1,4 +1,4 @@
-"""Genuineness, from the wire: only a message's sender and its destinations take steps for it. And three weaker promises.
+"""Genuineness, from the wire: only a message's sender and its destinations take steps for it. And weaker promises.
 
 - genuine: a row that names a message has both ends among that message's sender and the members of its destinations.
   A row that names none stays inside a group, or joins two ends that some one message involves both.
