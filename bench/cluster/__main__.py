@@ -17,7 +17,7 @@ from typing import Any
 
 from bench._figures import Figure
 
-from ._children import exit_on_signals, file_system
+from ._children import BrokenError, exit_on_signals, file_system
 from ._comparisons import COMPARISONS, Found
 from ._measure import QUICK, Progress, Results, Sizes, measure_all
 from ._recovery import measure_recovery
@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _progress("stopped")
         return 130
+    except (BrokenError, TimeoutError) as error:
+        _progress(f"broken off: {error}")
+        return 1
     if options.json:
         print(json.dumps(document, indent=2))
     else:

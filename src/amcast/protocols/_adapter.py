@@ -172,7 +172,7 @@ class ReplicatedAutomaton(Replica):
         elif not self._automaton.is_entry(message, self._group):
             return
         elif not self._log.is_leader:
-            self._forward(sender, message, out)
+            self._forward(sender, message)
         elif message.id not in self._submitted:
             self._submitted.add(message.id)
             self._log.propose(Submit(message), out)

@@ -8,7 +8,7 @@ so that groups may forget them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -32,6 +32,7 @@ EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 
 _RETRY = "client.retry"
 _SEND = "client.send"
+_RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
 _START_BYTES = 1 << 20  # of payload in one START
 _CHECKED_MAX = 10_000
 
@@ -128,33 +129,43 @@ class Client(Process):
     def _send_starts(self, out: Outbox) -> None:
         starting, self._starting = self._starting, {}
         for leader, messages in starting.items():
-            batch: list[AppMessage] = []
-            size = 0
-            for message in messages:
-                if batch and size + len(message.payload) > _START_BYTES:
-                    out.send(leader, Start(tuple(batch)))
-                    batch, size = [], 0
-                batch.append(message)
-                size += len(message.payload)
-            out.send(leader, Start(tuple(batch)))
+            for start in _batches(messages):
+                out.send(leader, start)
 
     def _retry_all(self, out: Outbox) -> None:
         self._retrying = bool(self._outstanding)
         if self._retrying:
             out.set_timer(_RETRY, self._config.retry_us)
+        again: dict[GroupId, list[AppMessage]] = {}
         for entry in self._outstanding.values():
             entry.ticks += 1
-            if entry.ticks > 1:  # it has waited for a whole period at least
-                self._retry(entry, out)
+            # When it has waited for a whole period at least, then ever more seldom: a cluster that is slow because it
+            # has much to do must not get more to do for it.
+            if entry.ticks in _RETRY_TICKS or entry.ticks % _RETRY_TICKS[-1] == 0:
+                for group in self._silent(entry):
+                    again.setdefault(group, []).append(entry.message)
+        for group, messages in again.items():
+            for start in _batches(messages):
+                out.send_all(self._topology.members(group), start)
 
-    def _retry(self, entry: Outstanding, out: Outbox) -> None:
-        start = Start((entry.message,))
+    def _silent(self, entry: Outstanding) -> list[GroupId]:
+        """Who is to be asked again."""
         dst, entries = entry.message.dst, self._entry_groups(entry.message, self._topology)
         # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
         silent = [group for group in entries if group in entry.missing or group not in dst]
-        silent += [group for group in dst if group in entry.missing and group not in entries]
-        for group in silent:
-            out.send_all(self._topology.members(group), start)
+        return silent + [group for group in dst if group in entry.missing and group not in entries]
+
+
+def _batches(messages: list[AppMessage]) -> Iterator[Start]:
+    batch: list[AppMessage] = []
+    size = 0
+    for message in messages:
+        if batch and size + len(message.payload) > _START_BYTES:
+            yield Start(tuple(batch))
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.payload)
+    yield Start(tuple(batch))
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

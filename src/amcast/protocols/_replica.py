@@ -133,6 +133,7 @@ class Replica(Process):
         self._log = log
         self._entries = entries
         self._deliveries = Deliveries(group, config.history_max)
+        self._forwarding: list[AppMessage] = []
         self._replies: dict[tuple[ProcessId, tuple[GroupId, ...]], list[MessageId]] = {}
         self._leader_of: dict[GroupId, ProcessId] = {}  # other groups' leaders, as far as this process knows
 
@@ -242,16 +243,22 @@ class Replica(Process):
             ids.append(id_)
 
     def _send_replies(self, out: Outbox) -> None:
+        self._send_forwarded(out)
         if self._replies:
             for (client, groups), ids in self._replies.items():
                 out.send(client, Reply(groups, tuple(ids)))
             self._replies = {}
 
-    def _forward(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+    def _forward(self, sender: ProcessId, message: AppMessage) -> None:
         """A client that asks the wrong member: the leader hears of it one delay later, not one retry later."""
         leader = self._log.leader
         if leader is not None and leader != self._process and self._topology.group_of(sender) is None:
-            out.send(leader, Start((message,)))
+            self._forwarding.append(message)
+
+    def _send_forwarded(self, out: Outbox) -> None:
+        if self._forwarding:
+            forwarding, self._forwarding = self._forwarding, []
+            out.send(self._leader(self._group), Start(tuple(forwarding)))
 
     def _leader(self, group: GroupId) -> ProcessId:
         """Where to send what a group's leader should hear first; a guess, mended by who answers."""

@@ -220,7 +220,7 @@ class FastCast(Replica):
             if is_known(id_):
                 self._on_known(sender, message, out)
             elif not is_leader:
-                self._forward(sender, message, out)
+                self._forward(sender, message)
             elif id_ not in stamped:
                 stamped.add(id_)
                 self._soft_clock += 1

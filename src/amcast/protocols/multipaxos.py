@@ -80,7 +80,7 @@ class OrderingGroup(Replica):
         if self._group != self._log.group:
             return  # the ordering group answers for all
         if not self._log.is_leader:
-            self._forward(sender, message, out)
+            self._forward(sender, message)
         elif self._sessions.is_known(message.id):
             self._reply(message.sender, message.id, message.dst)
         elif message.id not in self._proposed:
