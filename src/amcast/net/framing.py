@@ -8,7 +8,7 @@ from struct import Struct
 from typing import cast
 
 _LENGTH = Struct(">I")
-_BUFFER = 256 << 10
+_BUFFER = 64 << 10
 
 Frame = memoryview
 
