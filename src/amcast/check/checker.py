@@ -10,7 +10,9 @@ from ._delivery import check_integrity, check_positions, check_replicas, check_v
 from ._fifo import check_fifo
 from ._genuine import check_genuine
 from ._history import History
+from ._optimistic import check_local_order
 from ._order import check_order
+from ._quasi_genuine import check_quasi_genuine
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
 from .report import PROPERTIES, Findings, Report
@@ -28,6 +30,8 @@ def check_run(run: Run) -> Report:
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
     check_genuine(history, findings)
+    check_quasi_genuine(history, findings)
+    check_local_order(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:
             findings.unknown(claim, "this checker knows no such property")

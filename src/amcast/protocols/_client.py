@@ -7,7 +7,9 @@ goes the mark below which all its earlier messages are settled, so that groups m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +30,19 @@ from ._messages import Reply, Start
 
 EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 
+
+class Entry(ABC):
+    """How a sender's messages enter a protocol that wants more than a START at some groups' leaders."""
+
+    @abstractmethod
+    def send(self, message: AppMessage, out: Outbox) -> Wire:
+        """Sends it where it must go first; answers what to send again if no reply comes."""
+
+    @abstractmethod
+    def send_again(self, sent: Any, silent: Sequence[GroupId], out: Outbox) -> None:
+        """`silent` are the destinations that have not answered."""
+
+
 _RETRY = "client.retry"
 
 
@@ -36,16 +51,25 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outstanding:
-    __slots__ = ("message", "missing", "ticks")
+    __slots__ = ("message", "missing", "sent", "ticks")
 
-    def __init__(self, message: AppMessage) -> None:
+    def __init__(self, message: AppMessage, sent: Wire) -> None:
         self.message = message
+        self.sent = sent
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
 
 
 class Client(Process):
-    def __init__(self, process: ProcessId, topology: Topology, entry_groups: EntryGroups, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        entry_groups: EntryGroups,
+        config: ClientConfig,
+        entry: Entry | None = None,
+    ) -> None:
+        self._entry = entry
         self._process = process
         self._topology = topology
         self._entry_groups = entry_groups
@@ -72,13 +96,18 @@ class Client(Process):
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.multicast(message)
-        self._outstanding[message.id] = Outstanding(message)
-        start = Start((message,))
-        for group in self._entry_groups(message, self._topology):
-            out.send(self._leader.get(group, self._topology.members(group)[0]), start)
+        self._outstanding[message.id] = Outstanding(message, self._send(message, out))
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
+
+    def _send(self, message: AppMessage, out: Outbox) -> Wire:
+        if self._entry is not None:
+            return self._entry.send(message, out)
+        start = Start((message,))
+        for group in self._entry_groups(message, self._topology):
+            out.send(self._leader.get(group, self._topology.members(group)[0]), start)
+        return start
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
@@ -112,12 +141,14 @@ class Client(Process):
                 self._retry(entry, out)
 
     def _retry(self, entry: Outstanding, out: Outbox) -> None:
-        start = Start((entry.message,))
+        if self._entry is not None:
+            self._entry.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
+            return
         entries = self._entry_groups(entry.message, self._topology)
         # Where clients enter at the destinations themselves, only those that have not answered are asked again.
         silent = [group for group in entries if group in entry.missing] or entries
         for group in silent:
-            out.send_all(self._topology.members(group), start)
+            out.send_all(self._topology.members(group), entry.sent)
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

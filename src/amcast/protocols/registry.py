@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
-from ..core import Codec, Process, ProcessId, Topology, UsageError
+from ..core import Codec, GroupId, MessageId, Process, ProcessId, Topology, UsageError
 from ._adapter import StreamAck
-from ._client import EntryGroups, destinations
+from ._client import Entry, EntryGroups, destinations
 from ._messages import ClientMessage
 from ._replica import ReplicaConfig
 from .fastcast import FastCast, FastCastConfig, FastCastMessage
 from .multipaxos import OrderingGroup, ordering_group
+from .optimistic import (
+    Baseline,
+    BaselineConfig,
+    BaselineEntry,
+    Optimistic,
+    OptimisticConfig,
+    OptimisticEntry,
+    OptimisticMessage,
+    home_group,
+    senders_facts,
+)
 from .skeen import SkeenFrame
 from .skeen import build as build_skeen
 
@@ -36,6 +47,9 @@ class ProtocolSpec:
     messages: Any = ClientMessage  # the union of its own wire messages
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
     records: Any = PaxosRecord | SoloRecord
+    # What run.json says of a run besides its configuration: (configuration, topology, message -> destinations) -> facts
+    facts: Callable[[Any, Topology, Mapping[MessageId, Sequence[GroupId]]], dict[str, Any]] | None = None
+    entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if not by a START
 
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)
@@ -93,6 +107,38 @@ _SPECS = (
         build=OrderingGroup,
         entry_groups=ordering_group,
         delays={"local": 3, "global": 3},
+    ),
+    ProtocolSpec(
+        name="oam-baseline",
+        title="Baseline Atomic Multicast",
+        paper="Bezerra, Pedone, Garbinato, Geyer 2013, Algorithm 1",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "fifo", "quasi-genuine"),
+        config=BaselineConfig,
+        build=Baseline,
+        messages=OptimisticMessage,
+        entry_groups=home_group,
+        entry=BaselineEntry,
+        facts=senders_facts,
+        delays={"local": 3, "global": 3, "slow": 4},
+        cases={"slow": {"changed_timestamps": True}},
+    ),
+    ProtocolSpec(
+        name="oam",
+        title="Optimistic Atomic Multicast",
+        paper="Bezerra, Pedone, Garbinato, Geyer 2013, section IV",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "fifo", "quasi-genuine", "local-order"),
+        config=OptimisticConfig,
+        build=Optimistic,
+        messages=OptimisticMessage,
+        entry_groups=home_group,
+        entry=OptimisticEntry,
+        facts=senders_facts,
+        delays={"optimistic": 1, "local": 3, "global": 3, "slow": 4},
+        cases={"slow": {"changed_timestamps": True}},
     ),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import ceil
 from random import Random
 from typing import Any, Protocol
 
@@ -47,6 +48,7 @@ class Observer(Protocol):
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None: ...
     def saw_restored(self, process: ProcessId, position: int) -> None: ...
+    def saw_restart(self, process: ProcessId) -> None: ...
     @property
     def record_wire(self) -> Callable[..., None]:
         """For the many messages that speak of one application message or none; others go to `saw_wire`."""
@@ -166,6 +168,7 @@ class Node(Outbox):
         self.is_up = True
         self._is_gated = False
         self._free_at_ns = 0
+        self._observer.saw_restart(self.id)
         self.process.on_start(self)
 
     def pause(self, for_us: int) -> None:
@@ -315,7 +318,8 @@ class Node(Outbox):
             return
         self._timer_seq += 1
         self._timers[key] = self._timer_seq
-        wait = int(after_us / (1 + self._clock_drift)) if self._clock_drift else after_us
+        # Rounded up: a process that waits for its own clock must not be woken before that clock shows the time.
+        wait = ceil(after_us / (1 + self._clock_drift)) if self._clock_drift else after_us
         self._loop.at(self._loop.now + wait, self._fire, key, self._timer_seq)
 
     def cancel_timer(self, key: TimerKey) -> None:

@@ -98,19 +98,19 @@ class Simulation:
 
     def _builder(self, process: ProcessId) -> Any:
         scenario, topology, spec = self._scenario, self._topology, self._spec
+        replica_config = scenario.replica_config()
         if topology.group_of(process) is None:
             load = scenario.loads()[topology.clients.index(process)]
 
             def build_client(starts: int) -> Process:
                 rng = self._rng("client", process, starts)
                 config = scenario.client_config()
-                return LoadClient(process, topology, spec, config, scenario.workload, load, rng)
+                return LoadClient(process, topology, spec, config, scenario.workload, load, rng, replica_config)
 
             return build_client
-        config = scenario.replica_config()
 
         def build(starts: int) -> Process:
-            return spec.build(process, topology, config, self._rng("process", process, starts))
+            return spec.build(process, topology, replica_config, self._rng("process", process, starts))
 
         return build
 
@@ -202,6 +202,7 @@ class Simulation:
         scenario, watch = self._scenario, self.watch
         complete = self._drained and self._broken is None and not watch.owed
         topology = self._topology
+        facts = {} if self._spec.facts is None else self._spec.facts(scenario.replica_config(), topology, watch.sent)
         info = RunInfo(
             run_id=scenario.run_id(),
             protocol=scenario.protocol,
@@ -211,6 +212,7 @@ class Simulation:
             correct=tuple(p for p in watch.correct if self._nodes[p].is_up),
             claims=self._spec.claims,
             extra={
+                **facts,
                 "driver": "sim",
                 "scenario": msgspec.to_builtins(scenario),
                 "clients": list(topology.clients),

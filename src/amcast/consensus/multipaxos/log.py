@@ -178,6 +178,10 @@ class MultiPaxos(Learner):
         """Everyone else who is sent 2a and 2b."""
         return self._others + self._remote_learners
 
+    def serve(self, remote_learners: Sequence[ProcessId]) -> None:
+        """From now on these processes of other groups follow the log."""
+        self._remote_learners = tuple(remote_learners)
+
     def _be_patient(self) -> None:
         """Randomised, so that members do not campaign against each other for ever."""
         self._heard_tick = self._ticks
