@@ -26,6 +26,7 @@ from .optimistic import (
     home_group,
     senders_facts,
 )
+from .sequencer import Data, DataEntry, Sequencer, SequencerConfig
 from .skeen import SkeenFrame
 from .skeen import build as build_skeen
 
@@ -139,6 +140,20 @@ _SPECS = (
         facts=senders_facts,
         delays={"optimistic": 1, "local": 3, "global": 3, "slow": 4},
         cases={"slow": {"changed_timestamps": True}},
+    ),
+    ProtocolSpec(
+        name="sequencer",
+        title="Sequencer with delay compensation",
+        paper="Sousa, Pereira, Moura, Oliveira 2002, Figure 4",
+        survives="f crashes of 2f+1 in the ordering group",
+        replicas=1,
+        claims=(*ORDER, "local-order"),
+        config=SequencerConfig,
+        build=Sequencer,
+        messages=Data,
+        entry_groups=ordering_group,
+        entry=DataEntry,
+        delays={"optimistic": 1, "local": 2, "global": 2},
     ),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -66,7 +67,7 @@ def fuzz_scenario(
         network=Latency("fuzz", rng.choice((100, 300, 1_000)), sigma=rng.choice((0.0, 0.2, 1.0))),
         fifo=rng.random() < 0.5,
         sync_us=rng.choice((0, 0, 300, 3_000)),
-        options=_options(protocol_name, rng),
+        options=_options(protocol_name, group_count, rng),
         paxos=PaxosConfig(
             tick_us=2_000,
             election_ticks=rng.choice((4, 8)),
@@ -87,9 +88,21 @@ def fuzz_scenario(
     return made
 
 
-def _options(protocol_name: str, rng: Random) -> dict[str, bool]:
+def _options(protocol_name: str, groups: int, rng: Random) -> dict[str, Any]:
     wrong = rng.random() < 0.2
-    return {"wrong_guesses": True} if protocol_name == "fastcast" and wrong else {}
+    if protocol_name == "fastcast" and wrong:
+        return {"wrong_guesses": True}
+    return _sender_options(groups, rng) if protocol_name in ("oam", "oam-baseline") else {}
+
+
+def _sender_options(groups: int, rng: Random) -> dict[str, Any]:
+    """In two of three runs groups join and leave each other's senders, some again and again while messages flow."""
+    options: dict[str, Any] = {"null_us": rng.choice((0, 0, 0, 3_000)), "requests": rng.random() < 0.8}
+    if rng.random() < 0.67:
+        everyone = [f"g{group}" for group in range(1, groups + 1)]
+        options["senders_to"] = {h: tuple(x for x in everyone if rng.random() < 0.4) for h in everyone}
+        options["leave_after_us"] = rng.choice((0, 5_000, 20_000, 60_000))
+    return options
 
 
 def violations_of(result: SimResult) -> tuple[Violation, ...]:

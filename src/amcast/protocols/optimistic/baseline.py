@@ -79,6 +79,7 @@ from .messages import (
     Stamp,
     Time,
     decode_entries,
+    project,
 )
 from .source import Link, Source, barrier_time
 
@@ -99,7 +100,7 @@ class Baseline(Replica):
     def __init__(self, process: ProcessId, topology: Topology, config: BaselineConfig, rng: Random) -> None:
         group = topology.group_of(process)
         assert group is not None
-        log = MultiPaxos(group, process, topology, config.paxos, rng)
+        log = MultiPaxos(group, process, topology, config.paxos, rng, projection=project)
         super().__init__(process, topology, config, log, _no_entries)
         self._members_log = log
         self._config = config

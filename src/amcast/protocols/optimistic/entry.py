@@ -18,18 +18,19 @@ from .messages import BarrierRequest, FrMcast, Time
 
 
 class SendersConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
-    # sendersTo at the start: group -> the groups that send to it; a group that is not named hears all. Groups that have
-    # a message for others join their senders by themselves.
-    senders_to: dict[GroupId, tuple[GroupId, ...]] = msgspec.field(default_factory=dict)
+    # sendersTo at the start, such as {"g1": ["g1", "g2"]}: who sends to a group; to one that is not named, all do. A
+    # group that has a message for another one joins its senders by itself.
+    senders_to: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     requests: bool = True  # senders request barriers together with their message
 
 
 def initial_senders(config: SendersConfig, topology: Topology, group: GroupId) -> tuple[GroupId, ...]:
-    senders = config.senders_to.get(group, topology.groups)
-    for each in (group, *senders):
-        if not topology.has_group(each):
-            raise UsageError(f"senders_to names g{each}, which is no group of this topology")
-    return tuple(sorted(set(senders)))
+    names = {f"g{each}": each for each in topology.groups}
+    for name in (name for receiver, senders in config.senders_to.items() for name in (receiver, *senders)):
+        if name not in names:
+            raise UsageError(f"senders_to names '{name}', which is no group of this topology")
+    senders = config.senders_to.get(f"g{group}", tuple(names))
+    return tuple(sorted({names[name] for name in senders}))
 
 
 def home_of(sender: ProcessId, topology: Topology) -> GroupId:

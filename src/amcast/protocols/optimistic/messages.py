@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, Wire
+from ...core import AppMessage, GroupId, MessageId, Wire, encode
 
 Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
 
@@ -128,3 +128,17 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="leave")
 
 Entry = Stamp | Note | Barrier | Admit | Join | Leave
 decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+def project(value: bytes, group: GroupId) -> bytes:
+    """A group sees the messages that are addressed to it, and of others only what decides on timestamps."""
+    entries = decode_entries(value)
+    if all(not isinstance(entry, Stamp) or group in entry.message.dst for entry in entries):
+        return value
+    return encode([_note(entry, group) for entry in entries])
+
+
+def _note(entry: Entry, group: GroupId) -> Entry:
+    if isinstance(entry, Stamp) and group not in entry.message.dst:
+        return Note(entry.message.id, entry.message.dst, entry.time)
+    return entry
