@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Callable
 
 from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp
 from ..trace import FINAL, OPTIMISTIC, Recorder
@@ -11,6 +12,8 @@ from .engine import EventLoop
 from .scenario import Scenario
 
 _SKIPPED = -1
+
+Listener = Callable[[ProcessId, AppMessage, bool], None]  # process, message, whether it is an optimistic delivery
 
 
 class DeliveryLog:
@@ -85,6 +88,7 @@ class Watch:
         self.owed = 0
         self.deliveries = 0
         self.record_wire = recorder.wire
+        self.listener: Listener | None = None  # hears each delivery once, as an application would
         self.progress_us = 0
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
@@ -128,6 +132,8 @@ class Watch:
         group = self._group_of[process]
         assert group is not None
         self._recorder.delivery(process, group, position, message.id, kind, ts, self._loop.now)
+        if self.listener is not None:
+            self.listener(process, message, kind == OPTIMISTIC)
 
     def saw_restart(self, process: ProcessId) -> None:
         if process in self._group_of:
