@@ -168,7 +168,7 @@ def markdown_table() -> str:
     ]
     for spec in PROTOCOLS.values():
         delays = ", ".join(f"{case} {count}" for case, count in spec.delays.items())
-        genuine = "yes" if "genuine" in spec.claims else "no"
+        genuine = "yes" if "genuine" in spec.claims else "quasi" if "quasi-genuine" in spec.claims else "no"
         lines.append(f"| `{spec.name}` | {spec.title} | {spec.survives} | {delays} | {genuine} | {spec.paper} |")
     return "\n".join(lines)
 

@@ -114,7 +114,6 @@ class Baseline(Replica):
         # Volatile
         self._arrived: dict[MessageId, FrMcast] = {}  # this group's messages that its log does not have yet
         self._senders_to: dict[GroupId, tuple[int, tuple[GroupId, ...]]] = {}
-        self._latest: Time = 0  # the latest time that this process has heard of
         self._stuck_on: MessageId | None = None  # the first stamped message, when the timer last looked
         self._stuck_ticks = 0
         # Volatile, of a leader
@@ -163,7 +162,7 @@ class Baseline(Replica):
             self._resend(out)
         elif key == _NULL:
             out.set_timer(_NULL, self._config.null_us)
-            self._propose_barrier(max(self._latest, out.now_us), out)
+            self._propose_barrier(self._null_time(out), out)
         else:
             for learner in self._learners.values():
                 learner.on_timer(key, out)
@@ -202,7 +201,6 @@ class Baseline(Replica):
 
     def _on_fr_mcast(self, sender: ProcessId, copy: FrMcast, out: Outbox) -> None:
         id_ = copy.message.id
-        self._latest = max(self._latest, copy.time)
         source = self._merger.sources.get(copy.source)
         if source is not None and source.is_known(id_):
             if self._group in copy.message.dst and id_ not in self._merger:
@@ -264,8 +262,11 @@ class Baseline(Replica):
     # -- barriers
 
     def _on_barrier_request(self, request: BarrierRequest, out: Outbox) -> None:
-        self._latest = max(self._latest, request.time)
         self._propose_barrier(barrier_time(self._group, request.time, request.group), out)
+
+    def _null_time(self, out: Outbox) -> Time:
+        """A null message jumps ahead to the latest time that other groups have reached."""
+        return max(out.now_us, *[source.clock for source in self._merger.sources.values()])
 
     def _propose_barrier(self, time: Time, out: Outbox) -> None:
         if self._log.is_leader:

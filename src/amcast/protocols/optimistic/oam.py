@@ -77,7 +77,6 @@ class Optimistic(Baseline):
         """It is proposed when the window is over, with its optimistic delivery."""
 
     def _on_barrier_request(self, request: BarrierRequest, out: Outbox) -> None:
-        self._latest = max(self._latest, request.time)
         self._wait(request.time, request.group, request.id, request, out)
 
     def _is_done(self, copy: FrMcast) -> bool:
