@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import ceil
 from random import Random
 from typing import Any, Protocol
 
@@ -318,8 +317,10 @@ class Node(Outbox):
             return
         self._timer_seq += 1
         self._timers[key] = self._timer_seq
-        # Rounded up: a process that waits for its own clock must not be woken before that clock shows the time.
-        wait = ceil(after_us / (1 + self._clock_drift)) if self._clock_drift else after_us
+        wait = after_us
+        if self._clock_drift and after_us:
+            # At least a tick, or a process that waits for its own clock would be woken again and again at one moment.
+            wait = max(1, int(after_us / (1 + self._clock_drift)))
         self._loop.at(self._loop.now + wait, self._fire, key, self._timer_seq)
 
     def cancel_timer(self, key: TimerKey) -> None:
