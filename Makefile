@@ -22,13 +22,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-spark fuzz clean $(FUZZ_TARGETS)
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark nemesis fuzz clean \
+	$(FUZZ_TARGETS)
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@printf '\nVariables:\n'
-	@printf '  %-12s %s\n' \
+	@printf '  %-13s %s\n' \
 		PYTHON 'the interpreter behind .venv, 3.11 or newer ($(PYTHON))' \
 		SEEDS 'seeds of each run of make fuzz ($(SEEDS))' \
 		PYTEST_ARGS 'more arguments for pytest, such as -k name'
@@ -73,8 +74,18 @@ format: $(STAMP) ## Format the code and apply the linter's safe fixes
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m bench
 
+bench-cluster: $(STAMP) ## Measure a real cluster against the peers that are installed (minutes; needs a quiet machine)
+	$(BIN)/python -m bench.cluster --out runs/bench
+
+soak-cluster: $(STAMP) ## Run a real cluster for five minutes at 80 % of what it can do, and watch its memory
+	$(BIN)/python -m bench.cluster --soak
+
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark
+
+nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under load, 20 rounds each
+	$(BIN)/python -m bench.nemesis --protocol fastcast --rounds 20
+	$(BIN)/python -m bench.nemesis --protocol basecast --rounds 20
 
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 

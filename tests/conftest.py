@@ -1,4 +1,7 @@
-"""Tests that start Spark share one worker, and so one session: starting a second one costs more than it saves."""
+"""What all tests share.
+
+Tests that start Spark share one worker, and so one session: starting a second one costs more than it saves.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write expected output down as it is now; review the diff")
 
 
 @pytest.hookimpl(tryfirst=True)

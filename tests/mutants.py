@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.messages import PromiseRecord
 from amcast.core import (
     AppMessage,
+    GroupId,
     MessageId,
     Outbox,
     PendingSet,
@@ -21,61 +23,16 @@ from amcast.core import (
     Sessions,
     Topology,
     clock_of,
-    timestamp,
 )
-from amcast.protocols import ProtocolSpec, protocol
-from amcast.protocols.fastcast import FastCast, SyncHard, SyncSoft
+from amcast.errata.fastcast import LateSoft, NoPendingHard
+from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
+from amcast.protocols._adapter import Frame, ReplicatedAutomaton, Submit
+from amcast.protocols.fastcast import FastCast
+from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.sim import PlanSize, Scenario
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
-
-
-class NoPendingHard(FastCast):
-    """As published: a message enters the buffer with the first timestamp that is synced, not with its own hard one."""
-
-    def _apply_set_hard(self, message: AppMessage) -> None:
-        if self._sessions.is_known(message.id) or len(message.dst) == 1:
-            super()._apply_set_hard(message)
-            return
-        self._hard_clock += 1
-        own = timestamp(self._hard_clock, self._group)
-        self._sessions.admit(message, own)
-        tracked = self._track(message.id)
-        tracked.message = message
-        tracked.hard[self._group] = own
-        for group in message.dst:
-            if group != self._group and self._log.is_leader:
-                self._hard_out.setdefault(group, []).append((message.id, own))
-        for ts in (*tracked.soft.values(), *tracked.synced.values()):
-            self._enter(message.id, min(ts, own))
-        self._settle(message.id, tracked)
-
-    def _enter(self, id_: MessageId, ts: int) -> None:
-        if id_ not in self._pending:
-            self._pending.add(id_, ts)
-
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_soft(entry)
-
-    def _apply_sync_hard(self, entry: SyncHard) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_hard(entry)
-
-    def _enter_if_set(self, entry: SyncSoft | SyncHard) -> None:
-        tracked = self._tracked.get(entry.id)
-        if tracked is not None and tracked.message is not None:
-            self._enter(entry.id, min(entry.ts, tracked.hard[self._group]))
-
-
-class LateSoft(FastCast):
-    """As published: a soft timestamp that is ordered after its message is final enters the buffer, and stays."""
-
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        if self._is_delivered(entry.id) and entry.id not in self._pending:
-            self._pending.add(entry.id, entry.ts)
-        super()._apply_sync_soft(entry)
 
 
 class ClockOnlyPending(PendingSet):
@@ -150,6 +107,60 @@ class DuplicateTwice(FastCast):
         super()._on_known(sender, message, out)
 
 
+class NoAcks(FlexCastAutomaton):
+    """Waits for no destination of lower rank."""
+
+    def _is_acknowledged(self, pending: Pending) -> bool:
+        assert pending.message is not None
+        pending.acked.extend(pending.message.dst)
+        return super()._is_acknowledged(pending)
+
+
+class NoNotifs(FlexCastAutomaton):
+    def _notify(
+        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
+    ) -> tuple[Notice, ...]:
+        return ()
+
+
+class ForgetsOnArrival(FlexCastAutomaton):
+    """Forgets what comes before a flush when it hears of the flush, delivered or not."""
+
+    def _on_msg(self, source: GroupId, body: Msg) -> None:
+        super()._on_msg(source, body)
+        if body.id < 0:
+            self._history.forget_before(body.id)
+
+
+class NotFifo(ReplicatedAutomaton):
+    """Takes what comes from another group once, but in any order."""
+
+    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+        stream = self._in_stream(frame.source)
+        stream.acknowledged = -1
+        for seq, body in enumerate(frame.bodies, frame.first):
+            if self._log.is_leader and seq not in stream.ahead:
+                stream.ahead[seq] = body
+                self._log.propose(self._types.from_group(frame.source, seq, body), out)
+
+    def _apply(self, entry: Any, out: Outbox) -> None:
+        if isinstance(entry, Submit):
+            super()._apply(entry, out)
+        elif not self._automaton.is_known(entry.body.id):
+            stream = self._in_stream(entry.source)
+            upto, stream.applied = stream.applied, entry.seq
+            super()._apply(entry, out)
+            stream.applied = upto
+            while stream.applied in stream.ahead:
+                stream.applied += 1
+
+
+def not_fifo(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made = protocol("tree").build(process, topology, config, rng)
+    made.__class__ = NotFifo
+    return made
+
+
 SIZE = PlanSize()
 
 
@@ -186,6 +197,17 @@ MUTANTS = (
         groups=1,
         size=PlanSize(last_us=30_000, faults_max=60),
     ),
+    Mutant("no-acks", "flexcast", partial(build_with, NoAcks), ORDER | {"liveness", "invariant"}, (), groups=4),
+    Mutant("no-notifs", "flexcast", partial(build_with, NoNotifs), ORDER, ("pause", "partition"), groups=4),
+    Mutant(
+        "forgets-on-arrival",
+        "flexcast",
+        partial(build_with, ForgetsOnArrival),
+        ORDER | {"liveness", "invariant"},
+        ("pause", "partition"),
+        groups=4,
+    ),
+    Mutant("not-fifo", "tree", not_fifo, ORDER, ("reorder",), groups=4),
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
 )

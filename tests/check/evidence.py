@@ -114,6 +114,19 @@ def _genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
     assert not oracle.may_speak(*row)
 
 
+def _minimality(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    wire = oracle.run.wire
+    rows = list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
+    assert (*processes, *messages) in rows
+    concerned = set().union(*(oracle.concerned(message) for message in oracle.dst))
+    assert not set(processes) <= concerned
+
+
+def _partially_genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    _genuine(oracle, messages, processes)
+    assert len(oracle.dst[messages[0]]) == 1
+
+
 _CHECKS = {
     "positions": _positions,
     "integrity": _integrity,
@@ -125,4 +138,6 @@ _CHECKS = {
     "timestamps": _timestamps,
     "fifo": _fifo,
     "genuine": _genuine,
+    "minimality": _minimality,
+    "partially-genuine": _partially_genuine,
 }

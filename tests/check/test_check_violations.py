@@ -469,6 +469,43 @@ def test_genuineness_is_unknown_without_the_wire(two_of_three: Trace) -> None:
     assert report.verdict == "unknown"
 
 
+# ------------------------------------------------------------- minimality and partially-genuine
+
+
+def test_minimality_lets_groups_speak_that_some_message_concerns(two_of_three: Trace) -> None:
+    two_of_three.claims = ("minimality",)
+    two_of_three.wire.append((0, 4, "NOTIF", 1, 50, 60))
+    assert judge(two_of_three).properties["minimality"] == "pass"
+
+
+def test_minimality_forbids_groups_that_no_message_concerns() -> None:
+    trace = from_logs({1: (1, 3)}, {1: [1], 3: [1]})
+    trace.claims = ("minimality",)
+    trace.wire = [(0, 2, "SEND", 1, 0, 10), (0, 1, "FLUSH", None, 20, 30)]
+    assert judge(trace).verdict == "pass"
+    trace.wire.append((0, 1, "NOTIF", 1, 50, 60))
+    report = judge(trace)
+    assert failed(report) == {"minimality"}
+    words = "g1.p0 sent NOTIF to g2.p0, but no message concerns g2.p0"
+    assert first(report, "minimality").explanation == words
+
+
+def test_partial_genuineness_is_about_messages_to_one_group(two_of_three: Trace) -> None:
+    two_of_three.claims = ("partially-genuine",)
+    two_of_three.wire.append((0, 4, "RELAY", 1, 50, 60))
+    assert judge(two_of_three).verdict == "pass"
+    two_of_three.wire.append((0, 4, "RELAY", 2, 50, 60))
+    report = judge(two_of_three)
+    assert failed(report) == {"partially-genuine"}
+    assert "which does not concern g1.p0" in first(report, "partially-genuine").explanation
+
+
+@pytest.mark.parametrize("claim", ["minimality", "partially-genuine"])
+def test_weaker_claims_are_unknown_without_the_wire(two_of_three: Trace, claim: str) -> None:
+    two_of_three.claims, two_of_three.wire = (claim,), []
+    assert judge(two_of_three).properties[claim] == "unknown"
+
+
 # -------------------------------------------------------------------------------------- report
 
 

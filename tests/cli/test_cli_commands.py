@@ -256,7 +256,20 @@ def test_both_engines_say_the_same(cli: Cli, tmp_path: Path) -> None:
 
 def test_version_and_help(cli: Cli) -> None:
     assert cli("--version").out.strip() == f"amcast {__version__}"
-    for command in ("protocols", "hops", "sim", "check", "report", "fuzz", "swarm", "watch", "tracegen", "demo"):
+    for command in (
+        "protocols",
+        "hops",
+        "sim",
+        "check",
+        "report",
+        "fuzz",
+        "swarm",
+        "watch",
+        "tracegen",
+        "certs",
+        "token",
+        "demo",
+    ):
         outcome = cli(command, "--help")
         assert outcome.code == 0
         assert "Example" in outcome.out

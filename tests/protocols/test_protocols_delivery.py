@@ -17,9 +17,9 @@ from amcast.sim.faults import Crash, CrashLeader
 from amcast.trace import FINAL, Run
 from amcast.workload import Micro
 
-REPLICATED = ("basecast", "fastcast", "multipaxos", "oam-baseline", "oam", "sequencer")
-ALONE = ("skeen", "oam-baseline", "oam", "sequencer")
-SIZES = [*((name, 1) for name in ALONE), *((name, size) for name in REPLICATED for size in (3, 5))]
+REPLICATED = ("basecast", "fastcast", "multipaxos", "flexcast", "tree", "oam-baseline", "oam", "sequencer")
+SOLO = ("skeen", "flexcast", "tree", "oam-baseline", "oam", "sequencer")
+SIZES = [*((name, 1) for name in SOLO), *((name, size) for name in REPLICATED for size in (3, 5))]
 
 # Timeouts short enough that an election is over in a few milliseconds.
 QUICK: dict[str, Any] = {
@@ -139,9 +139,10 @@ def test_skeen_over_a_replicated_log_is_basecast() -> None:
     assert np.array_equal(runs[0].wire.received_us, runs[1].wire.received_us)
 
 
-def test_skeen_survives_restarts() -> None:
+@pytest.mark.parametrize("name", SOLO)
+def test_one_process_a_group_survives_restarts(name: str) -> None:
     """ "Skeen with one process a group survives restarts." """
-    made = scenario("skeen", groups=3, messages=40, interval_us=500, sync_us=200, seed=7, **QUICK)
+    made = scenario(name, groups=3, messages=40, interval_us=500, sync_us=200, seed=7, **QUICK)
     plan = FaultPlan(tuple(Crash(1_500 * n, n % 3, 700) for n in range(1, 7)))
     run = passes(replace(made, plan=plan)).run()
     assert [fault.what for fault in run.faults].count("restart") >= 5

@@ -157,11 +157,9 @@ def test_a_run_that_gets_stuck_says_which_messages() -> None:
 # -- machines that saturate
 
 
-def throughput(outstanding: int, receive_ns: int) -> float:
-    """Messages a simulated second."""
-    made = scenario(
-        "multipaxos", groups=1, clients=4, workload=Micro(1, 1), messages=400, outstanding=outstanding, seed=1
-    )
+def throughput(clients: int, receive_ns: int) -> float:
+    """Messages a simulated second, with one outstanding message a client: each is a START of its own."""
+    made = scenario("multipaxos", groups=1, clients=clients, workload=Micro(1, 1), messages=400, seed=1)
     cpu = CpuCost(receive_ns=receive_ns, send_ns=receive_ns // 2, byte_ns=1 if receive_ns else 0)
     result = simulate(replace(made, cpu=cpu, records_wire=False))
     assert result.complete
@@ -169,14 +167,14 @@ def throughput(outstanding: int, receive_ns: int) -> float:
 
 
 def test_a_slow_machine_saturates() -> None:
-    slow = [throughput(outstanding, 20_000) for outstanding in (1, 8, 32)]
+    slow = [throughput(clients, 20_000) for clients in (4, 32, 128)]
     assert slow[0] < slow[1]  # more in flight, more throughput ...
     assert slow[2] < 1.5 * slow[1]  # ... up to what the CPU allows
     # At most one START for each message can be taken in every 20 us by the leader.
     assert max(slow) < 1e6 / 20
-    fast = [throughput(outstanding, 0) for outstanding in (1, 8)]
+    fast = [throughput(clients, 0) for clients in (4, 32)]
     assert fast[1] > 4 * fast[0]  # infinitely fast machines do not
-    assert throughput(8, 40_000) < slow[1]
+    assert throughput(32, 40_000) < slow[1]
 
 
 def test_a_slow_disk_costs_its_time() -> None:

@@ -25,11 +25,12 @@ def check_genuine(history: History, findings: Findings) -> None:
         return
     findings.begin("genuine")
     names_message = wire.msg != NULL
-    _check_named(history, np.flatnonzero(names_message), findings)
+    check_named(history, "genuine", np.flatnonzero(names_message), findings)
     _check_unnamed(history, np.flatnonzero(~names_message), findings)
 
 
-def _check_named(history: History, rows: Int64s, findings: Findings) -> None:
+def check_named(history: History, name: str, rows: Int64s, findings: Findings) -> None:
+    """Rows that name a message: both ends are its sender or a member of a destination."""
     wire = history.run.wire
     ids = history.ids[: history.multicast_count]
     message = np.searchsorted(ids, wire.msg[rows])
@@ -41,7 +42,7 @@ def _check_named(history: History, rows: Int64s, findings: Findings) -> None:
         history, for_message, wire.dst[known_rows]
     )
     for row in rows[~good][:VIOLATIONS_PER_PROPERTY]:
-        _report_named(history, int(row), findings)
+        _report_named(history, name, int(row), findings)
 
 
 def _is_involved(history: History, message: Int64s, process: Int32s) -> Bools:
@@ -58,7 +59,7 @@ def group_indexes(history: History, processes: Int32s) -> Int64s:
     return np.where(members[at] == processes, index[at], -1)
 
 
-def _report_named(history: History, row: int, findings: Findings) -> None:
+def _report_named(history: History, name: str, row: int, findings: Findings) -> None:
     wire = history.run.wire
     msg, ends = int(wire.msg[row]), [int(wire.src[row]), int(wire.dst[row])]
     at = int(np.searchsorted(history.ids[: history.multicast_count], msg))
@@ -69,7 +70,7 @@ def _report_named(history: History, row: int, findings: Findings) -> None:
     else:
         strangers = [end for end in dict.fromkeys(ends) if not _involves(history, at, end)]
         explanation = f"{said} about {history.message_name(at)}, which does not concern {history.names(strangers)}"
-    findings.fail("genuine", [msg], ends, explanation)
+    findings.fail(name, [msg], ends, explanation)
 
 
 def _involves(history: History, message: int, process: ProcessId) -> bool:

@@ -15,6 +15,7 @@ from ._order import check_order
 from ._quasi_genuine import check_quasi_genuine
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
+from ._weaker import check_minimality, check_partially_genuine
 from .report import PROPERTIES, Findings, Report
 
 
@@ -30,6 +31,8 @@ def check_run(run: Run) -> Report:
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
     check_genuine(history, findings)
+    check_minimality(history, findings)
+    check_partially_genuine(history, findings)
     check_quasi_genuine(history, findings)
     check_local_order(history, findings)
     for claim in run.info.claims:

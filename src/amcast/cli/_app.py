@@ -9,7 +9,22 @@ import typer
 
 from .. import __version__
 from ..core import UsageError
-from . import _check, _demo, _fuzz, _hops, _protocols, _report, _sim, _swarm, _tracegen, _watch
+from . import (
+    _certs,
+    _check,
+    _client,
+    _cluster,
+    _demo,
+    _errata,
+    _fuzz,
+    _hops,
+    _protocols,
+    _report,
+    _sim,
+    _swarm,
+    _tracegen,
+    _watch,
+)
 from ._output import STOPPED, USAGE, errors
 
 app = typer.Typer(
@@ -21,7 +36,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (_protocols, _hops, _sim, _check, _report, _fuzz, _swarm, _watch, _tracegen, _demo):
+_MODULES = (
+    _protocols,
+    _hops,
+    _sim,
+    _check,
+    _report,
+    _fuzz,
+    _errata,
+    _swarm,
+    _watch,
+    _tracegen,
+    _cluster,
+    _client,
+    _certs,
+    _demo,
+)
+for module in _MODULES:
     module.register(app)
 
 

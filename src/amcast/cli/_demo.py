@@ -1,10 +1,12 @@
-"""`amcast demo`: the main job in one command: a run with faults, written, verified on Spark, and reported."""
+"""`amcast demo`: the main job in one command: a real cluster and a simulated one, verified on Spark, and reported."""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -13,9 +15,16 @@ from ..sim import Scenario, scenario, simulate
 from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
 from ..trace import write_run
 from ..workload import Micro
-from ._output import EXIT_CODES, coloured, console, worst
+from ._cluster import collect_run, show_load, start_cluster
+from ._output import EXIT_CODES, coloured, console, progress, worst
 from ._report import make_report, report_page
 from ._summary import show_summary, summary
+
+if TYPE_CHECKING:
+    from ..net.load import LoadResult
+    from ..net.local import LocalCluster
+
+_CLUSTER_MESSAGES = 5_000
 
 
 def register(app: typer.Typer) -> None:
@@ -25,23 +34,17 @@ def register(app: typer.Typer) -> None:
         seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
         master: Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")] = None,
     ) -> None:
-        """Run FastCast over three regions while leaders crash and links fail; verify the trace on Spark; report.
+        """Run FastCast on a real cluster and in the simulator while leaders crash; verify both on Spark; report.
 
         Example: [bold]amcast demo --seed 2[/bold]
         """
         started = time.monotonic()
-        made = demo_scenario(seed)
-        console.print("Four groups of three replicas, spread over three regions 70 to 144 ms apart, FastCast.")
-        console.print("While twelve clients multicast to one, two or three groups:")
-        for line in made.plan.describe(made.topology()):
-            console.print(f"  {line}", highlight=False)
-        folder = new_folder(out / "runs", "demo")
-        result = simulate(made)
-        write_run(folder, result.info, result.recorder)
-        console.print()
-        show_summary(summary(result, result.run()))
-        console.print(f"\nThe run is in {folder}. Verifying it on Spark, and drawing the report ...", highlight=False)
-        _, reports, written = make_report([str(folder)], new_folder(out / "reports", "demo"), master, None, quiet=False)
+        cluster_run = real_run(new_folder(out / "runs", "cluster"))
+        simulated = simulated_run(new_folder(out / "runs", "demo"), seed)
+        runs = [str(cluster_run), str(simulated)]
+        console.print(f"\nThe runs are in {' and '.join(runs)}.", highlight=False, soft_wrap=True)
+        console.print("Verifying them on Spark, and drawing the report ...")
+        _, reports, written = make_report(runs, new_folder(out / "reports", "demo"), master, None, quiet=False)
         verdict = worst([found.verdict for found in reports])
         held = sum(each == "pass" for found in reports for each in found.properties.values())
         count = sum(len(found.properties) for found in reports)
@@ -51,6 +54,59 @@ def register(app: typer.Typer) -> None:
             f"report: [bold]{report_page(written)}[/bold]  ({seconds:.0f} s)", highlight=False, soft_wrap=True
         )
         raise typer.Exit(EXIT_CODES[verdict])
+
+
+def real_run(out: Path) -> Path:
+    """Two groups of three processes on this machine, under load, while the leader of one is killed and comes back."""
+    from ..net.local import LocalCluster, plan
+
+    console.print("A real cluster on this machine: two groups of three processes, FastCast, every vote on disk.")
+    with tempfile.TemporaryDirectory(prefix="amcast-demo-") as scratch:
+        folder = Path(scratch) / "cluster"
+        cluster = LocalCluster.create(folder, plan(folder, "fastcast", trace=True, trace_wire=True))
+        try:
+            start_cluster(cluster, quiet=False)
+            show_load(asyncio.run(_load_and_kill(cluster)))
+            collect_run(cluster, out)
+        finally:
+            cluster.stop()
+    return out
+
+
+async def _load_and_kill(cluster: LocalCluster) -> LoadResult:
+    from ..net.load import run_load
+
+    victim = next(name for name, status in (await cluster.statuses()).items() if status and status.is_leader)
+    with progress() as bar:
+        task = bar.add_task("messages", total=_CLUSTER_MESSAGES, note="")
+        loading = asyncio.create_task(
+            run_load(
+                cluster.config,
+                clients=8,
+                messages=_CLUSTER_MESSAGES,
+                outstanding=8,
+                workload=Micro(1, 2, 64),
+                progress=lambda done: bar.update(task, completed=done),
+            )
+        )
+        await asyncio.sleep(1)
+        cluster.kill(victim)
+        console.print(f"  {victim}, a leader, was killed after a second; it is started again a second later")
+        await asyncio.sleep(1)
+        cluster.start([victim])
+        return await loading
+
+
+def simulated_run(out: Path, seed: int) -> Path:
+    made = demo_scenario(seed)
+    console.print("\nA simulated one: four groups of three, over three regions 70 to 144 ms apart, FastCast.")
+    console.print("While twelve clients multicast to one, two or three groups:")
+    for line in made.plan.describe(made.topology()):
+        console.print(f"  {line}", highlight=False)
+    result = simulate(made)
+    write_run(out, result.info, result.recorder)
+    show_summary(summary(result, result.run()))
+    return out
 
 
 def demo_scenario(seed: int) -> Scenario:

@@ -38,6 +38,6 @@ def register(app: typer.Typer) -> None:
                 f"[bold]{spec.name}[/bold]",
                 spec.survives,
                 delays,
-                "yes" if "genuine" in spec.claims else "no",
+                spec.genuineness,
             )
         console.print(made)

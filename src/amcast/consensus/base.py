@@ -78,6 +78,10 @@ class Log(ABC):
         Everything proposed until the end of the turn goes into one instance. A lazy entry waits for company.
         """
 
+    def propose_all(self, entries: Sequence[Any], out: Outbox) -> None:
+        for entry in entries:
+            self.propose(entry, out)
+
     @abstractmethod
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]: ...
 

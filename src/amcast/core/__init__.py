@@ -3,6 +3,7 @@
 from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
 from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
+from .latency import PRESETS, Latency, latency_preset
 from .message import AppMessage, Record, Wire, app_message
 from .pending import PendingSet
 from .process import Outbox, Process, TimerKey
@@ -12,10 +13,12 @@ from .timestamps import Timestamp, clock_of, timestamp
 from .topology import Topology, grid
 
 __all__ = [
+    "PRESETS",
     "AppMessage",
     "BadFrameError",
     "Codec",
     "GroupId",
+    "Latency",
     "MessageId",
     "Outbox",
     "PendingSet",
@@ -34,6 +37,7 @@ __all__ = [
     "clock_of",
     "encode",
     "grid",
+    "latency_preset",
     "majority",
     "message_id",
     "message_name",

@@ -24,7 +24,7 @@ class Codec:
         self._message: msgspec.msgpack.Decoder[Wire] = msgspec.msgpack.Decoder(messages)
         self._record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(records)
 
-    def decode_message(self, data: bytes) -> Wire:
+    def decode_message(self, data: bytes | memoryview) -> Wire:
         if len(data) > FRAME_LIMIT:
             raise BadFrameError(f"a frame of {len(data)} bytes is over the limit of {FRAME_LIMIT}")
         try:

@@ -13,6 +13,7 @@ MessageId = int
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
 PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
+CLIENT_ID_LIMIT = 1 << 31  # an id of a client that is in no topology: the trace has 32 bits for it
 GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
 SEQ_LIMIT = 1 << SEQ_BITS
 

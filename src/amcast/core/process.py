@@ -46,6 +46,11 @@ class Outbox(ABC):
         After a restart the positions since the last snapshot are delivered again; drivers compare and drop them.
         """
 
+    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        """Delivers messages at positions from `first` on; a driver that can do it for less each overrides this."""
+        for position, (message, final_ts) in enumerate(batch, first):
+            self.deliver(position, message, final_ts)
+
     @abstractmethod
     def opt_deliver(self, position: int, message: AppMessage) -> None: ...
 
@@ -75,6 +80,11 @@ class Process(ABC):
     def is_leader(self) -> bool:
         """Whether it leads its group, for those who watch (and those who kill leaders)."""
         return False
+
+    @property
+    def leader(self) -> ProcessId | None:
+        """Who orders for its group, as far as it knows; for those who watch."""
+        return None
 
     def recover(self, records: Sequence[Record]) -> None:
         """Called before `on_start` on every start but the very first, with what was persisted, oldest first.

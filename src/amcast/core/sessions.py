@@ -1,6 +1,6 @@
 """What a group remembers of each sender, so that a retried message is ordered once.
 
-It is part of the replicated state: changed by decided entries only. The sender's own `settled` mark bounds it: at most
+It is part of the replicated state: changed by decided entries only. The sender's own `settled` mark bounds it: about
 the messages that a sender has in flight are remembered, and the timestamp this group gave each of them.
 """
 
@@ -11,6 +11,8 @@ import msgspec
 from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId, sender_of, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
+
+_SLACK = 16
 
 
 class SessionState(msgspec.Struct, array_like=True):
@@ -46,9 +48,24 @@ class Sessions:
         session.seen[seq] = ts
         if settled > session.settled:
             # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-            session.settled = min(settled, seq)
-            for seq in [seq for seq in session.seen if seq < session.settled]:
-                del session.seen[seq]
+            session.settled = settled = min(settled, seq)
+            # Only now and then, when half of what is kept is surely settled: then each costs a constant.
+            if len(session.seen) > 2 * (seq - settled) + _SLACK:
+                session.seen = {each: given for each, given in session.seen.items() if each >= settled}
+
+    def admit_new(self, message: AppMessage, ts: Timestamp) -> bool:
+        """Admits it unless it is known: whether it was new."""
+        id_ = message.id
+        session = self._sessions.get(id_ >> SEQ_BITS)
+        if session is not None:
+            seq = id_ & SEQ_MASK
+            if seq < session.settled or seq in session.seen:
+                return False
+            if message.settled <= session.settled:
+                session.seen[seq] = ts
+                return True
+        self.admit(message, ts)
+        return True
 
     def dump(self) -> dict[ProcessId, SessionState]:
         return self._sessions

@@ -21,6 +21,7 @@ class Topology:
         self._groups = {group: tuple(members) for group, members in sorted(groups.items())}
         self._clients = tuple(clients)
         self._regions = dict(regions or {})
+        self._group_ids = tuple(self._groups)
         self._group_of: dict[ProcessId, GroupId] = {}
         for group, members in self._groups.items():
             if not 0 < group < GROUP_ID_LIMIT:
@@ -41,7 +42,7 @@ class Topology:
 
     @property
     def groups(self) -> tuple[GroupId, ...]:
-        return tuple(self._groups)
+        return self._group_ids
 
     @property
     def clients(self) -> tuple[ProcessId, ...]:

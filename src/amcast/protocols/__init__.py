@@ -1,6 +1,7 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
-from ._client import Client, ClientConfig
+from ._automaton import GroupAutomaton, GroupOutbox
+from ._client import Client, ClientConfig, EntryGroups
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
@@ -9,6 +10,9 @@ __all__ = [
     "PROTOCOLS",
     "Client",
     "ClientConfig",
+    "EntryGroups",
+    "GroupAutomaton",
+    "GroupOutbox",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

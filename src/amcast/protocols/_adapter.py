@@ -135,6 +135,12 @@ class ReplicatedAutomaton(Replica):
         out.set_timer(_RESEND, self._config.resend_us)
         super().on_start(out)
 
+    def on_multicast(self, message: AppMessage, out: Outbox) -> None:
+        out.multicast(message)
+        for group in self._topology.groups:
+            if self._automaton.is_entry(message, group):
+                out.send(self._leader(group), Start((message,)))
+
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key != _RESEND:
             super().on_timer(key, out)
@@ -160,11 +166,11 @@ class ReplicatedAutomaton(Replica):
                 self._outgoing[message.group].acknowledge(message.upto)
 
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
-        if self._group not in message.dst:
-            return
         if self._automaton.is_known(message.id):
-            if not self._automaton.is_pending(message.id):
+            if self._group in message.dst and not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
+        elif not self._automaton.is_entry(message, self._group):
+            return
         elif not self._log.is_leader:
             self._forward(sender, message, out)
         elif message.id not in self._submitted:

@@ -19,16 +19,20 @@ class GroupOutbox:
 
     def __init__(self) -> None:
         self.sends: list[tuple[GroupId, msgspec.Struct]] = []
-        self.deliveries: list[tuple[AppMessage, Timestamp]] = []
+        self.deliveries: list[tuple[AppMessage, Timestamp | None]] = []
 
     def send(self, group: GroupId, body: msgspec.Struct) -> None:
         self.sends.append((group, body))
 
-    def deliver(self, message: AppMessage, ts: Timestamp) -> None:
+    def deliver(self, message: AppMessage, ts: Timestamp | None) -> None:
         self.deliveries.append((message, ts))
 
 
 class GroupAutomaton(ABC):
+    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+        """Whether clients hand this message to this group: to every destination, unless the protocol has a route."""
+        return group in message.dst
+
     @abstractmethod
     def is_known(self, message: MessageId) -> bool:
         """Whether the group has ordered this message already."""

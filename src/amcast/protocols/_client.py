@@ -1,8 +1,9 @@
 """The client: a process that multicasts, tries again until every destination group has answered, and never twice.
 
-It sends START to the process that it believes leads each entry group (one delay, one copy); only when no answer comes
-does it bother every member. A message keeps its id through all retries, and groups order an id once. With each message
-goes the mark below which all its earlier messages are settled, so that groups may forget them.
+It sends START to the process that it believes leads each entry group (one delay, one copy; what is multicast in one
+turn goes in one message). Only when no answer comes does it bother every member. A message keeps its id through all
+retries, and groups order an id once. With each message goes the mark below which all its earlier messages are settled,
+so that groups may forget them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from ..core import (
     Topology,
     Wire,
     app_message,
-    seq_of,
 )
+from ..core.ids import SEQ_BITS, SEQ_LIMIT
+from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
 
 EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
@@ -44,6 +46,9 @@ class Entry(ABC):
 
 
 _RETRY = "client.retry"
+_SEND = "client.send"
+_START_BYTES = 1 << 20  # of payload in one START
+_CHECKED_MAX = 10_000
 
 
 class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,9 +58,9 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outstanding:
     __slots__ = ("message", "missing", "sent", "ticks")
 
-    def __init__(self, message: AppMessage, sent: Wire) -> None:
+    def __init__(self, message: AppMessage) -> None:
         self.message = message
-        self.sent = sent
+        self.sent: Wire | None = None  # what to send again, where a message enters by more than a START
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
 
@@ -75,39 +80,48 @@ class Client(Process):
         self._entry_groups = entry_groups
         self._config = config
         self._next_seq = 0
+        self._settled = 0  # all sequence numbers below are done
+        self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given, and in good order
         self._outstanding: dict[MessageId, Outstanding] = {}  # in the order of sequence numbers
         self._leader: dict[GroupId, ProcessId] = {}
         self._retrying = False
+        self._starting: dict[ProcessId, list[AppMessage]] = {}  # what leaves at the end of this turn
 
     @property
     def outstanding(self) -> int:
         return len(self._outstanding)
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
-        self._topology.check_destinations(dst)
-        oldest = next(iter(self._outstanding), None)
-        settled = self._next_seq if oldest is None else seq_of(oldest)
-        message = app_message(self._process, self._next_seq, dst, payload, settled)
-        self._next_seq += 1
-        return message
+        seq = self._next_seq
+        checked = self._checked.get(dst)
+        if checked is None or len(payload) > PAYLOAD_LIMIT or seq >= SEQ_LIMIT:
+            self._topology.check_destinations(dst)
+            checked = app_message(self._process, seq, dst, payload).dst
+            if len(self._checked) < _CHECKED_MAX:
+                self._checked[dst] = checked
+        self._next_seq = seq + 1
+        return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
 
     def on_start(self, out: Outbox) -> None:
         """A client waits for something to send."""
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.multicast(message)
-        self._outstanding[message.id] = Outstanding(message, self._send(message, out))
+        outstanding = self._outstanding[message.id] = Outstanding(message)
+        if self._entry is not None:
+            outstanding.sent = self._entry.send(message, out)
+        else:
+            self._send_start(message, out)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
 
-    def _send(self, message: AppMessage, out: Outbox) -> Wire:
-        if self._entry is not None:
-            return self._entry.send(message, out)
-        start = Start((message,))
+    def _send_start(self, message: AppMessage, out: Outbox) -> None:
+        if not self._starting:
+            out.set_timer(_SEND, 0)
         for group in self._entry_groups(message, self._topology):
-            out.send(self._leader.get(group, self._topology.members(group)[0]), start)
-        return start
+            leader = self._leader.get(group, self._topology.members(group)[0])
+            self._starting.setdefault(leader, []).append(message)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
@@ -127,11 +141,34 @@ class Client(Process):
                 if not entry.missing:
                     del self._outstanding[id_]
                     completed.append(entry.message)
+        self._move_mark()
         return completed
 
+    def _move_mark(self) -> None:
+        base, outstanding = self._process << SEQ_BITS, self._outstanding
+        while self._settled < self._next_seq and base | self._settled not in outstanding:
+            self._settled += 1
+
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
-        if key != _RETRY:
-            return
+        if key == _SEND:
+            self._send_starts(out)
+        elif key == _RETRY:
+            self._retry_all(out)
+
+    def _send_starts(self, out: Outbox) -> None:
+        starting, self._starting = self._starting, {}
+        for leader, messages in starting.items():
+            batch: list[AppMessage] = []
+            size = 0
+            for message in messages:
+                if batch and size + len(message.payload) > _START_BYTES:
+                    out.send(leader, Start(tuple(batch)))
+                    batch, size = [], 0
+                batch.append(message)
+                size += len(message.payload)
+            out.send(leader, Start(tuple(batch)))
+
+    def _retry_all(self, out: Outbox) -> None:
         self._retrying = bool(self._outstanding)
         if self._retrying:
             out.set_timer(_RETRY, self._config.retry_us)
@@ -141,14 +178,17 @@ class Client(Process):
                 self._retry(entry, out)
 
     def _retry(self, entry: Outstanding, out: Outbox) -> None:
+        dst = entry.message.dst
         if self._entry is not None:
-            self._entry.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
+            self._entry.send_again(entry.sent, [group for group in dst if group in entry.missing], out)
             return
+        start = Start((entry.message,))
         entries = self._entry_groups(entry.message, self._topology)
-        # Where clients enter at the destinations themselves, only those that have not answered are asked again.
-        silent = [group for group in entries if group in entry.missing] or entries
+        # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
+        silent = [group for group in entries if group in entry.missing or group not in dst]
+        silent += [group for group in dst if group in entry.missing and group not in entries]
         for group in silent:
-            out.send_all(self._topology.members(group), entry.sent)
+            out.send_all(self._topology.members(group), start)
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

@@ -42,6 +42,7 @@ from ..core import (
     UsageError,
     Wire,
 )
+from ..core.ids import SEQ_BITS
 from ._messages import Reply, Start
 
 
@@ -53,7 +54,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class DeliveriesState(msgspec.Struct, array_like=True):
     counts: dict[GroupId, int]
-    history: list[tuple[AppMessage, Timestamp]]
+    history: list[tuple[AppMessage, Timestamp | None]]
 
 
 class Deliveries:
@@ -62,9 +63,9 @@ class Deliveries:
     def __init__(self, group: GroupId, history_max: int) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
-        self._history: deque[tuple[AppMessage, Timestamp]] = deque(maxlen=history_max)
+        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque(maxlen=history_max)
 
-    def add(self, message: AppMessage, ts: Timestamp, groups: Sequence[GroupId], out: Outbox) -> bool:
+    def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
         """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
         delivered = False
         for group in groups:
@@ -75,6 +76,19 @@ class Deliveries:
                 delivered = True
         self._history.append((message, ts))
         return delivered
+
+    def add_own(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
+        """The same for one message of this process's group alone."""
+        position = self._counts.get(self._group, 0)
+        self._counts[self._group] = position + 1
+        self._history.append((message, ts))
+        out.deliver(position, message, ts)
+
+    def add_own_batch(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
+        position = self._counts.get(self._group, 0)
+        self._counts[self._group] = position + len(batch)
+        self._history.extend(batch)
+        out.deliver_all(position, batch)
 
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._history))
@@ -114,6 +128,7 @@ class Replica(Process):
             raise UsageError(f"process {process} is in no group: only members of groups run a protocol")
         self._process = process
         self._group: GroupId = group
+        self._own_groups = (group,)
         self._topology = topology
         self._log = log
         self._entries = entries
@@ -126,6 +141,10 @@ class Replica(Process):
     @property
     def is_leader(self) -> bool:
         return self._log.is_leader
+
+    @property
+    def leader(self) -> ProcessId | None:
+        return self._log.leader
 
     def recover(self, records: Sequence[Record]) -> None:
         self._log.recover(records)
@@ -158,6 +177,11 @@ class Replica(Process):
     def _apply(self, entry: Any, out: Outbox) -> None:
         """A decided entry: every replica of the group gets the same ones in the same order."""
 
+    def _apply_all(self, entries: list[Any], out: Outbox) -> None:
+        """The entries of one instance."""
+        for entry in entries:
+            self._apply(entry, out)
+
     @abstractmethod
     def _on_elected(self, out: Outbox) -> None:
         """This process leads now: whatever a leader must have said is to be said again."""
@@ -189,8 +213,7 @@ class Replica(Process):
     def _act_on_one(self, decision: Decision, out: Outbox) -> None:
         match decision:
             case Decided():
-                for entry in self._entries.decode(decision.value):
-                    self._apply(entry, out)
+                self._apply_all(self._entries.decode(decision.value), out)
             case Elected():
                 self._on_elected(out)
             case StateReceived():
@@ -200,13 +223,26 @@ class Replica(Process):
             case SnapshotDue():
                 pass  # when all of this round is applied
 
-    def _deliver(self, message: AppMessage, ts: Timestamp, out: Outbox) -> None:
-        self._deliveries.add(message, ts, (self._group,), out)
+    def _deliver(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
+        self._deliveries.add_own(message, ts, out)
         if self._log.is_leader:
-            self._reply(message.sender, message.id, (self._group,))
+            id_ = message.id
+            self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
+
+    def _deliver_all(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
+        self._deliveries.add_own_batch(batch, out)
+        if self._log.is_leader:
+            for message, _ in batch:
+                id_ = message.id
+                self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
 
     def _reply(self, client: ProcessId, id_: MessageId, groups: tuple[GroupId, ...]) -> None:
-        self._replies.setdefault((client, groups), []).append(id_)
+        key = (client, groups)
+        ids = self._replies.get(key)
+        if ids is None:
+            self._replies[key] = [id_]
+        else:
+            ids.append(id_)
 
     def _send_replies(self, out: Outbox) -> None:
         if self._replies:

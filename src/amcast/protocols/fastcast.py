@@ -17,10 +17,11 @@ From: Coelho, Schiper, Pedone, "Fast Atomic Multicast" (2017), Algorithm 2.
 
 Where this departs from the paper:
 - **The group's own hard timestamp is pending from the moment it is set.** Published, only BaseCast does that; without
-  it a later message overtakes one whose other timestamps are still on the way (see the mutant `no-pending-hard`).
+  it a later message overtakes one whose other timestamps are still on the way (`amcast errata fastcast-no-pending`).
 - **A soft timestamp of a message that is already final is ignored**, but for the clock. Published, it enters the buffer
-  and blocks every later message (mutant `late-soft`).
-- Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead.
+  and blocks every later message (`amcast errata fastcast-late-soft`).
+- Each message is stamped once per leader; rescanning tuples in flight, as Task 4 does, makes the guesses run ahead
+  (`amcast errata fastcast-rescanning`).
 - The first soft timestamp of a group that the log orders is the one that counts: replicas never disagree on a match.
 - SYNC-HARD is proposed for every message, but lazily when the guess was right: delivery does not wait for it, and the
   log alone holds all that a replica needs that missed a SEND-HARD or takes over as leader.
@@ -53,6 +54,7 @@ from ..core import (
     encode,
     timestamp,
 )
+from ..core.ids import GROUP_ID_LIMIT
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 
@@ -190,8 +192,7 @@ class FastCast(Replica):
             case SendSoft():
                 self._on_send_soft(sender, message, out)
             case Start():
-                for app_message in message.messages:
-                    self._on_start(sender, app_message, out)
+                self._on_starts(sender, message.messages, out)
             case Settled():
                 self._on_settled(sender, message, out)
             case _:
@@ -199,21 +200,28 @@ class FastCast(Replica):
         self._flush(out)
         self._send_replies(out)
 
-    def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+    def _on_starts(self, sender: ProcessId, messages: tuple[AppMessage, ...], out: Outbox) -> None:
         """Task 1, and the stamping of Task 4."""
-        if self._group not in message.dst:
-            return
-        if self._sessions.is_known(message.id):
-            self._on_known(sender, message, out)
-        elif not self._log.is_leader:
-            self._forward(sender, message, out)
-        elif message.id not in self._stamped:
-            self._stamp(message, out)
+        is_leader, group, stamped, is_known = self._log.is_leader, self._group, self._stamped, self._sessions.is_known
+        entries: list[SetHard] = []
+        self._soft_clock = max(self._soft_clock, self._hard_clock)
+        for message in messages:
+            id_, dst = message.id, message.dst
+            if group not in dst:
+                continue
+            if is_known(id_):
+                self._on_known(sender, message, out)
+            elif not is_leader:
+                self._forward(sender, message, out)
+            elif id_ not in stamped:
+                stamped.add(id_)
+                self._soft_clock += 1
+                entries.append(SetHard(message))
+                if len(dst) > 1:
+                    self._guess(message)
+        self._log.propose_all(entries, out)
 
-    def _stamp(self, message: AppMessage, out: Outbox) -> None:
-        self._stamped.add(message.id)
-        self._soft_clock = max(self._soft_clock, self._hard_clock) + 1
-        self._log.propose(SetHard(message), out)
+    def _guess(self, message: AppMessage) -> None:
         guess = timestamp(self._soft_clock + self._config.wrong_guesses, self._group)
         for group in message.dst:
             if group != self._group:
@@ -280,6 +288,22 @@ class FastCast(Replica):
             self._propose_once(SyncHard(group, id_, ts), out, lazy=guess == ts)
 
     # -- decided entries (Task 5)
+
+    def _apply_all(self, entries: list[Any], out: Outbox) -> None:
+        """Where nothing is pending, a local message's hard timestamp is final and the next: no need to wait in line."""
+        ready: list[tuple[AppMessage, Timestamp]] = []
+        pending, admit_new, group = self._pending, self._sessions.admit_new, self._group
+        for entry in entries:
+            if type(entry) is SetHard and len(entry.message.dst) == 1 and not pending:
+                ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + group
+                if admit_new(entry.message, ts):
+                    self._hard_clock += 1
+                    ready.append((entry.message, ts))
+            else:
+                self._apply(entry, out)
+        if ready:
+            self._stamped.difference_update([message.id for message, _ in ready])
+            self._deliver_all(ready, out)
 
     def _apply(self, entry: Any, out: Outbox) -> None:
         kind = type(entry)

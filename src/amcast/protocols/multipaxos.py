@@ -77,6 +77,8 @@ class OrderingGroup(Replica):
             self._send_replies(out)
 
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
+        if self._group != self._log.group:
+            return  # the ordering group answers for all
         if not self._log.is_leader:
             self._forward(sender, message, out)
         elif self._sessions.is_known(message.id):

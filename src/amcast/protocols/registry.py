@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
 from ..core import Codec, GroupId, MessageId, Process, ProcessId, Topology, UsageError
+from . import flexcast, tree
 from ._adapter import StreamAck
 from ._client import Entry, EntryGroups, destinations
 from ._messages import ClientMessage
@@ -51,6 +52,19 @@ class ProtocolSpec:
     # What run.json says of a run besides its configuration: (configuration, topology, message -> destinations) -> facts
     facts: Callable[[Any, Topology, Mapping[MessageId, Sequence[GroupId]]], dict[str, Any]] | None = None
     entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if not by a START
+    entry_from: Callable[[Any], EntryGroups] | None = None  # entry groups, where they depend on the configuration
+
+    @property
+    def genuineness(self) -> str:
+        """For people: who takes steps for a message besides its sender and its destinations."""
+        if "genuine" in self.claims:
+            return "yes"
+        weaker = [name for name in ("minimality", "quasi-genuine", "partially-genuine") if name in self.claims]
+        return f"weaker ({weaker[0]})" if weaker else "no"
+
+    def configured(self, config: ReplicaConfig) -> ProtocolSpec:
+        """With the entry groups that this configuration makes."""
+        return self if self.entry_from is None else replace(self, entry_groups=self.entry_from(config))
 
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)
@@ -110,6 +124,34 @@ _SPECS = (
         delays={"local": 3, "global": 3},
     ),
     ProtocolSpec(
+        name="flexcast",
+        title="FlexCast",
+        paper="Batista, Coelho, Alchieri, Dotti, Pedone 2023",
+        survives="f crashes of 2f+1 in each group; restarts with one process a group",
+        replicas=1,
+        claims=(*ORDER, "minimality"),
+        config=flexcast.FlexCastConfig,
+        build=flexcast.build,
+        messages=flexcast.FlexCastFrame | StreamAck,
+        entry_groups=flexcast.entry_at_lca(flexcast.FlexCastConfig()),
+        entry_from=flexcast.entry_at_lca,
+        delays={"local": 1, "global": 2},
+    ),
+    ProtocolSpec(
+        name="tree",
+        title="Tree, hierarchical",
+        paper="Coelho 2019, Algorithm 3, for crashes",
+        survives="f crashes of 2f+1 in each group; restarts with one process a group",
+        replicas=1,
+        claims=(*ORDER, "partially-genuine"),
+        config=tree.TreeConfig,
+        build=tree.build,
+        messages=tree.TreeFrame | StreamAck,
+        entry_groups=tree.entry_at_lca(tree.TreeConfig()),
+        entry_from=tree.entry_at_lca,
+        delays={"local": 1, "global": 2},
+    ),
+    ProtocolSpec(
         name="oam-baseline",
         title="Baseline Atomic Multicast",
         paper="Bezerra, Pedone, Garbinato, Geyer 2013, Algorithm 1",
@@ -153,7 +195,7 @@ _SPECS = (
         messages=Data,
         entry_groups=ordering_group,
         entry=DataEntry,
-        delays={"optimistic": 1, "local": 2, "global": 2},
+        delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
     ),
 )
 
@@ -168,7 +210,7 @@ def markdown_table() -> str:
     ]
     for spec in PROTOCOLS.values():
         delays = ", ".join(f"{case} {count}" for case, count in spec.delays.items())
-        genuine = "yes" if "genuine" in spec.claims else "quasi" if "quasi-genuine" in spec.claims else "no"
+        genuine = spec.genuineness
         lines.append(f"| `{spec.name}` | {spec.title} | {spec.survives} | {delays} | {genuine} | {spec.paper} |")
     return "\n".join(lines)
 

@@ -1,11 +1,12 @@
 """The deterministic simulator: protocols under faults, in integer microseconds, the same bytes for the same seed."""
 
+from ..core import PRESETS, Latency, latency_preset
 from .cluster import SimCluster
 from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
-from .network import PRESETS, Latency, latency_preset
 from .node import CpuCost
 from .run import BrokenInvariant, SimResult, Simulation, simulate
 from .scenario import Scenario, scenario
+from .stage import Stage
 
 __all__ = [
     "PRESETS",
@@ -18,6 +19,7 @@ __all__ = [
     "SimCluster",
     "SimResult",
     "Simulation",
+    "Stage",
     "latency_preset",
     "parse_kinds",
     "random_plan",

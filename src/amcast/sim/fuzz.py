@@ -14,11 +14,10 @@ import msgspec
 
 from ..check import Report, Violation, check_run
 from ..consensus import PaxosConfig
-from ..core import message_name
+from ..core import Latency, message_name
 from ..protocols import protocol
 from ..workload import Micro
 from .faults import PlanSize, random_plan
-from .network import Latency
 from .run import SimResult, simulate
 from .scenario import Scenario
 
@@ -67,7 +66,7 @@ def fuzz_scenario(
         network=Latency("fuzz", rng.choice((100, 300, 1_000)), sigma=rng.choice((0.0, 0.2, 1.0))),
         fifo=rng.random() < 0.5,
         sync_us=rng.choice((0, 0, 300, 3_000)),
-        options=_options(protocol_name, group_count, rng),
+        options=_options(protocol_name, group_count, seed, rng),
         paxos=PaxosConfig(
             tick_us=2_000,
             election_ticks=rng.choice((4, 8)),
@@ -88,11 +87,23 @@ def fuzz_scenario(
     return made
 
 
-def _options(protocol_name: str, groups: int, rng: Random) -> dict[str, Any]:
+def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[str, Any]:
     wrong = rng.random() < 0.2
-    if protocol_name == "fastcast" and wrong:
-        return {"wrong_guesses": True}
-    return _sender_options(groups, rng) if protocol_name in ("oam", "oam-baseline") else {}
+    own = Random(f"fuzz/{protocol_name}/{seed}")  # so that a new protocol does not change the schedules of the others
+    match protocol_name:
+        case "fastcast" if wrong:
+            return {"wrong_guesses": True}
+        case "flexcast":
+            overlay = own.sample(range(1, groups + 1), groups)
+            return {"overlay": overlay, "flush_every": own.choice((1, 3, 10, 1_000))}
+        case "tree":
+            drawn = own.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
+            parent_of = {group: own.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
+            return {"parents": [parent_of[group] for group in sorted(parent_of)]}
+        case "oam" | "oam-baseline":
+            return _sender_options(groups, own)
+        case _:
+            return {}
 
 
 def _sender_options(groups: int, rng: Random) -> dict[str, Any]:

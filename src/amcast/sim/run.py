@@ -61,7 +61,7 @@ class Simulation:
     def __init__(self, scenario: Scenario, spec: ProtocolSpec | None = None) -> None:
         scenario.check()
         self._scenario = scenario
-        self._spec = spec or scenario.spec()
+        self._spec = (spec or scenario.spec()).configured(scenario.replica_config())
         self._topology = scenario.topology()
         self.loop = EventLoop()
         self._recorder = Recorder(scenario.records_wire)

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from ..consensus import PaxosConfig
-from ..core import Topology, UsageError, grid
+from ..core import Latency, Topology, UsageError, grid, latency_preset
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Load, Micro
 from .faults import FaultPlan, Skew
-from .network import Latency, latency_preset
 from .node import CpuCost
 
 

@@ -1,10 +1,11 @@
 """What a run did, as tables: recorded while it goes on, written as one folder, read back with suspicion."""
 
+from ._convert import to_tables
 from .reader import read_run, read_run_info
 from .recorder import Recorder
 from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
 from .schema import FINAL, OPTIMISTIC, TABLES, GroupInfo, RunInfo, process_name
-from .writer import write_run
+from .writer import GrowingRun, write_run
 
 __all__ = [
     "FINAL",
@@ -14,6 +15,7 @@ __all__ = [
     "Deliveries",
     "Fault",
     "GroupInfo",
+    "GrowingRun",
     "Multicasts",
     "Recorder",
     "Run",
@@ -23,5 +25,6 @@ __all__ = [
     "process_name",
     "read_run",
     "read_run_info",
+    "to_tables",
     "write_run",
 ]

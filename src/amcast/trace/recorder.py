@@ -9,43 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from struct import Struct
 
 import numpy as np
 import pyarrow as pa
 
 from ..core import GroupId, MessageId, ProcessId
 from ._convert import to_tables
+from .packing import DELIVERY, MULTICAST, WIRE, packer
 from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
 from .schema import RunInfo
 
-# A dtype and the struct that packs one row of it; numpy aligns nothing unless asked, and neither does "<".
-_MULTICAST = np.dtype([("msg", "<i8"), ("sender", "<i4"), ("seq", "<i8"), ("t_us", "<i8"), ("bytes", "<i4")])
-_DELIVERY = np.dtype(
-    [
-        ("process", "<i4"),
-        ("grp", "<i4"),
-        ("pos", "<i8"),
-        ("msg", "<i8"),
-        ("kind", "i1"),
-        ("ts", "<i8"),
-        ("t_us", "<i8"),
-    ]
-)
-_WIRE = np.dtype(
-    [
-        ("src", "<i4"),
-        ("dst", "<i4"),
-        ("kind", "<i4"),
-        ("msg", "<i8"),
-        ("bytes", "<i4"),
-        ("sent_us", "<i8"),
-        ("received_us", "<i8"),
-    ]
-)
-_pack_multicast = Struct("<qiqqi").pack
-_pack_delivery = Struct("<iiqqbqq").pack
-_pack_wire = Struct("<iiiqiqq").pack
+_pack_multicast = packer(MULTICAST)
+_pack_delivery = packer(DELIVERY)
+_pack_wire = packer(WIRE)
 
 
 class Recorder:
@@ -120,7 +96,7 @@ class Recorder:
     # Columns are copies: a buffer that numpy looks into could not grow any more.
 
     def _multicast_columns(self) -> Multicasts:
-        rows = np.frombuffer(bytes(self._multicasts), _MULTICAST)
+        rows = np.frombuffer(bytes(self._multicasts), MULTICAST)
         return Multicasts(
             rows["msg"].copy(),
             rows["sender"].copy(),
@@ -132,7 +108,7 @@ class Recorder:
         )
 
     def _delivery_columns(self) -> Deliveries:
-        rows = np.frombuffer(bytes(self._deliveries), _DELIVERY)
+        rows = np.frombuffer(bytes(self._deliveries), DELIVERY)
         return Deliveries(
             rows["process"].copy(),
             rows["grp"].copy(),
@@ -144,7 +120,7 @@ class Recorder:
         )
 
     def _wire_columns(self) -> WireRows:
-        rows = np.frombuffer(bytes(self._wire), _WIRE)
+        rows = np.frombuffer(bytes(self._wire), WIRE)
         return WireRows(
             rows["src"].copy(),
             rows["dst"].copy(),

@@ -156,12 +156,19 @@ def _position_of(detail: str) -> int | None:
     return position if 0 <= position < 1 << 63 else None
 
 
-def _by_position(rows: Deliveries) -> Deliveries:
-    log = rows.process.astype(np.int64) << 1 | rows.kind
-    log_step, pos_step = np.diff(log), np.diff(rows.pos)
+def log_order(process: Int32s, kind: npt.NDArray[np.int8], pos: Int64s) -> Int64s | None:
+    """What sorts deliveries by (process, kind, position); None if they are, as they nearly always are."""
+    log = (process.astype(np.int64) << 8) + kind
+    log_step, pos_step = np.diff(log), np.diff(pos)
     if ((log_step > 0) | ((log_step == 0) & (pos_step >= 0))).all():
+        return None
+    return np.lexsort((pos, log))
+
+
+def _by_position(rows: Deliveries) -> Deliveries:
+    order = log_order(rows.process, rows.kind, rows.pos)
+    if order is None:
         return rows
-    order = np.lexsort((rows.pos, log))
     return Deliveries(
         rows.process[order],
         rows.grp[order],

@@ -1,7 +1,8 @@
 """Writes a run so that it appears whole or not at all, and so that equal runs are equal byte for byte.
 
 Everything goes into a scratch folder beside the target, which is renamed when the last table is in it. An
-error or Ctrl-C removes the scratch folder and leaves no trace. Nothing is ever overwritten.
+error or Ctrl-C removes the scratch folder and leaves no trace. Nothing is ever overwritten. A run that is watched
+while it goes on grows file by file instead.
 
 Each process log is one file in position order (final and optimistic deliveries apart), so that a reader can
 go through all logs at once; positions, timestamps and times are stored as differences, which are nearly
@@ -16,12 +17,14 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import UsageError
 from .recorder import Recorder
+from .run import log_order
 from .schema import KIND_NAMES, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, encode_run_info, info_problem
 
 _ROW_GROUP_ROWS = 32 * 1024
@@ -36,9 +39,7 @@ _DICTIONARY_PATHS = frozenset(
 def write_run(path: str | Path, info: RunInfo, source: Recorder | Mapping[str, pa.Table]) -> None:
     """Writes the folder `path`, which must not exist yet or be empty."""
     target = Path(path)
-    problem = info_problem(info)
-    if problem is not None:
-        raise UsageError(f"{target / RUN_FILE}: {problem}")
+    _refuse_problem(target, info)
     tables = source.tables() if isinstance(source, Recorder) else source
     try:
         _refuse_occupied(target)
@@ -53,7 +54,71 @@ def write_run(path: str | Path, info: RunInfo, source: Recorder | Mapping[str, p
             (draft / RUN_FILE).write_bytes(encode_run_info(info))
             os.rename(draft, target)
     except OSError as error:
-        raise UsageError(f"{target}: can't write the run there: {error.strerror or error}") from error
+        raise _cannot_write(target, error) from error
+
+
+class GrowingRun:
+    """A run folder for `amcast watch`: described first, then file by file, said to be complete when all is there.
+
+    A file is whole when it appears, and never changes.
+    """
+
+    def __init__(self, path: str | Path, info: RunInfo) -> None:
+        self._folder = Path(path)
+        self._files = 0
+        self._written: set[str] = set()
+        _refuse_problem(self._folder, info)
+        try:
+            _refuse_occupied(self._folder)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._describe(msgspec.structs.replace(info, complete=False))
+        except OSError as error:
+            raise _cannot_write(self._folder, error) from error
+
+    def append(self, tables: Mapping[str, pa.Table]) -> None:
+        """More rows of any of the tables. Deliveries come last: who sees one finds the rest."""
+        self._files += 1
+        try:
+            for name in sorted(tables, key=lambda name: name == "deliveries"):
+                if len(tables[name]):
+                    self._append(name, tables[name])
+        except OSError as error:
+            raise _cannot_write(self._folder, error) from error
+
+    def close(self, info: RunInfo) -> None:
+        """Nothing comes any more; only now may it be complete."""
+        _refuse_problem(self._folder, info)
+        try:
+            for name, schema in TABLES.items():
+                if name not in self._written and name not in OPTIONAL_TABLES:
+                    self._append(name, schema.empty_table())
+            self._describe(info)
+        except OSError as error:
+            raise _cannot_write(self._folder, error) from error
+
+    def _append(self, name: str, table: pa.Table) -> None:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        self._written.add(name)
+        for stem, part in _files_of(name, table):
+            draft = folder / f".{stem}"
+            _write_file(draft, part)
+            os.replace(draft, folder / f"{stem}-{self._files:06d}.parquet")
+
+    def _describe(self, info: RunInfo) -> None:
+        draft = self._folder / f".{RUN_FILE}"
+        draft.write_bytes(encode_run_info(info))
+        os.replace(draft, self._folder / RUN_FILE)
+
+
+def _refuse_problem(target: Path, info: RunInfo) -> None:
+    problem = info_problem(info)
+    if problem is not None:
+        raise UsageError(f"{target / RUN_FILE}: {problem}")
+
+
+def _cannot_write(target: Path, error: OSError) -> UsageError:
+    return UsageError(f"{target}: can't write the run there: {error.strerror or error}")
 
 
 def _refuse_occupied(target: Path) -> None:
@@ -65,26 +130,30 @@ def _refuse_occupied(target: Path) -> None:
 
 def _write_table(folder: Path, name: str, table: pa.Table) -> None:
     folder.mkdir()
+    for stem, part in _files_of(name, table):
+        _write_file(folder / f"{stem}.parquet", part)
+
+
+def _files_of(name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The files that a table is written as, and how each is called."""
     exact = table.select(TABLES[name].names).cast(TABLES[name])
     if name == "deliveries" and len(exact):
-        for file_name, log in _logs(exact):
-            _write_file(folder / file_name, log)
+        yield from _logs(exact)
     else:
-        _write_file(folder / "part-00000.parquet", exact)
+        yield "part-00000", exact
 
 
 def _logs(deliveries: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """One table for each process and kind, by position, with a name that sorts by process."""
-    process = deliveries.column("process").to_numpy()
-    kind = deliveries.column("kind").to_numpy()
-    order = np.lexsort((deliveries.column("pos").to_numpy(), kind, process))
-    ordered = deliveries.take(pa.array(order))
-    process, kind = process[order], kind[order]
+    process, kind, pos = (deliveries.column(name).to_numpy() for name in ("process", "kind", "pos"))
+    order = log_order(process, kind, pos)
+    if order is not None:
+        deliveries, process, kind = deliveries.take(pa.array(order)), process[order], kind[order]
     changes = np.flatnonzero(np.diff(process) | np.diff(kind)) + 1
-    bounds = [0, *changes.tolist(), len(order)]
+    bounds = [0, *changes.tolist(), len(process)]
     for start, stop in pairwise(bounds):
         suffix = KIND_NAMES.get(int(kind[start]), str(kind[start]))
-        yield f"p{process[start]:08d}-{suffix}.parquet", ordered.slice(start, stop - start)
+        yield f"p{process[start]:08d}-{suffix}", deliveries.slice(start, stop - start)
 
 
 def _write_file(path: Path, table: pa.Table) -> None:

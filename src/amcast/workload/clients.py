@@ -31,9 +31,9 @@ class LoadClient(Client):
         workload: Micro,
         load: Load,
         rng: Random,
-        replica_config: ReplicaConfig,
+        replica_config: ReplicaConfig | None = None,
     ) -> None:
-        entry = None if spec.entry is None else spec.entry(process, topology, replica_config)
+        entry = None if spec.entry is None else spec.entry(process, topology, replica_config or spec.config())
         super().__init__(process, topology, spec.entry_groups, config, entry)
         self._workload = workload
         self._load = load

@@ -26,8 +26,10 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
-        count = rng.randint(self.dst_min, self.dst_max)
         groups = topology.groups
+        count = self.dst_min if self.dst_min == self.dst_max else rng.randint(self.dst_min, self.dst_max)
+        if count == len(groups):
+            return groups
         if count == 1:
             return (groups[rng.randrange(len(groups))],)
         return tuple(sorted(rng.sample(groups, count)))

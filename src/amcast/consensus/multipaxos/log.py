@@ -127,6 +127,12 @@ class MultiPaxos(Learner):
             self._urgent = True
             self._set_propose_timer(out)
 
+    def propose_all(self, entries: Sequence[Any], out: Outbox) -> None:
+        if self._role == LEADER and entries:
+            self._batch.extend(entries)
+            self._urgent = True
+            self._set_propose_timer(out)
+
     def compact(self, state: bytes, out: Outbox) -> None:
         if self._welcome is not None and not self._acceptor.is_member and self._may_return():
             self._return_to_group(self._welcome)

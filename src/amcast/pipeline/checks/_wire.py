@@ -2,6 +2,8 @@
 
 - genuine: a row that names a message has both ends among its sender and the members of its destinations; one that
   names none stays inside a group or joins two ends that some one message involves both.
+- minimality: whoever sends or receives something about a message is the sender or a destination of some message of the
+  run. Rows that name no message are upkeep, and are not judged.
 - quasi-genuine: who takes steps is settled by `senders_to` of run.json (all groups, if it is not there). A row that
   names a message has both ends among its sender, its destinations and the groups that may send to one of these; one
   that names none stays inside a group, or joins a group and one that may send to it.
@@ -73,6 +75,7 @@ class _Who:
         self._lanes = np.array([layout.lane_of[process] for process in self._members.tolist()])
         self._lanes_of_lane: dict[int, Bools] = {}
         self._lanes_of_sender: dict[int, Bools] = {}
+        self.senders = np.unique(layout.sender)
 
     def lane(self, process: Int64s) -> Int64s:
         """-1 for a client."""
@@ -91,6 +94,13 @@ class _Who:
             found[left[hit]] = True
             left = left[~hit]
         return found
+
+    def is_busy(self, process: Int64s) -> Bools:
+        """Does any message involve the process?"""
+        reached = np.zeros(len(self.layout.lanes) + 1, np.bool_)
+        reached[self.layout.dst] = True
+        reached[-1] = False  # clients
+        return reached[self.lane(process)] | np.isin(process, self.senders)
 
     @cached_property
     def may_send(self) -> Bools:
@@ -186,6 +196,20 @@ def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
         findings.fail("quasi-genuine", [], ends, what)
 
 
+def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings) -> None:
+    for row in wrong[:VIOLATIONS_PER_PROPERTY].tolist():
+        ends = [int(rows.src[row]), int(rows.dst[row])]
+        strangers = [end for end in ends if not who.is_busy(np.array([end]))[0]]
+        what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
+        findings.fail(name, [] if rows.msg[row] == NULL else [rows.msg[row]], ends, what)
+
+
+def _check_minimality(who: _Who, rows: Rows, findings: Findings) -> None:
+    named = np.flatnonzero(rows.msg != NULL)
+    good = who.is_busy(rows.src[named]) & who.is_busy(rows.dst[named])
+    _report_idle(who, "minimality", rows, named[~good], findings)
+
+
 def _check_partially_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
     named = np.flatnonzero(rows.number >= 0)
     local = named[who.layout.sizes[rows.number[named]] == 1]
@@ -212,6 +236,7 @@ def _said(who: _Who, rows: Rows, row: int) -> str:
 
 _CHECKS: dict[str, Callable[[_Who, Rows, Findings], None]] = {
     "genuine": _check_genuine,
+    "minimality": _check_minimality,
     "quasi-genuine": _check_quasi_genuine,
     "partially-genuine": _check_partially_genuine,
 }

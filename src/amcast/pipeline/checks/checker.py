@@ -169,7 +169,7 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
         share = max(1, len(lanes) * _GROUPS_ROWS // run.rows("deliveries"))
         tasks += [Groups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
         tasks.append(Multicasts(run, key))
-        if run.rows("wire") or set(run.info.claims) & {"genuine", "quasi-genuine", "partially-genuine"}:
+        if run.rows("wire") or set(run.info.claims) & {"genuine", "minimality", "quasi-genuine", "partially-genuine"}:
             tasks.append(Wire(run))
         bounds.append((start, len(tasks)))
     answers = run_tasks(spark, tasks)

@@ -15,7 +15,15 @@ from ...core import MessageId, ProcessId
 Verdict = Literal["pass", "fail", "unknown"]
 
 ALWAYS_CHECKED = ("positions", "integrity", "validity", "agreement", "replicas", "prefix", "acyclic")
-CHECKED_IF_CLAIMED = ("timestamps", "fifo", "genuine", "quasi-genuine", "partially-genuine", "local-order")
+CHECKED_IF_CLAIMED = (
+    "timestamps",
+    "fifo",
+    "genuine",
+    "minimality",
+    "quasi-genuine",
+    "partially-genuine",
+    "local-order",
+)
 PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
 
 VIOLATIONS_PER_PROPERTY = 5

@@ -1,0 +1,118 @@
+"""What is held against what, with the target of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench._figures import Figure
+
+from ._jobs import Outcome, Shape
+from ._measure import Measurement, Results, best
+
+ONE = Shape(1, 1)
+SIXTY_FOUR = (Shape(64, 1), Shape(1, 64))
+THOUSAND = (Shape(64, 16), Shape(1, 1_024))
+DEEP = Shape(1, 1_024)
+FSYNC = Shape(256, 1)
+
+
+class Found:
+    """The best outcome of each measurement; a comparison with a system that did not run is left out."""
+
+    def __init__(self, results: Results) -> None:
+        self._best = {measurement: best(outcomes) for measurement, outcomes in results.items()}
+
+    def get(self, system: str, *shapes: Shape) -> Outcome | None:
+        """In the shape that suits the system most."""
+        outcomes = [self._best[system, shape] for shape in shapes if (system, shape) in self._best]
+        return best(outcomes) if outcomes else None
+
+
+def latency(found: Found) -> list[Figure]:
+    figures = []
+    for peer, target in (("pysyncobj", 0.3), ("pysyncobj-unbatched", None), ("nats", None)):
+        own, other = found.get("amcast", ONE), found.get(peer, ONE)
+        if own is not None and other is not None:
+            detail = f"p50 {own.p50_us:,.0f} us and {other.p50_us:,.0f} us, {ONE}"
+            name = f"one client's p50, to {peer}"
+            figures.append(Figure(name, own.p50_us / other.p50_us, "x", detail, target, is_limit=True))
+    return figures
+
+
+def _rates(found: Found, shapes: tuple[Shape, ...], target: float) -> list[Figure]:
+    figures = []
+    for peer, least in (("pysyncobj", target), ("nats", None)):
+        other = found.get(peer, *shapes)
+        for shape in shapes:
+            own = found.get("amcast", shape)
+            if own is not None and other is not None:
+                detail = f"{own.rate:,.0f} messages/s, and {other.rate:,.0f} in the shape that suits {peer} most"
+                figures.append(Figure(f"rate {shape}, to {peer}", own.rate / other.rate, "x", detail, least))
+    return figures
+
+
+def rate_64(found: Found) -> list[Figure]:
+    return _rates(found, SIXTY_FOUR, 4.0)
+
+
+def rate_1024(found: Found) -> list[Figure]:
+    return _rates(found, THOUSAND, 6.0)
+
+
+def cpu(found: Found) -> list[Figure]:
+    figures = []
+    for shape, target in ((DEEP, 10.0), (Shape(64, 16), None)):
+        own = found.get("amcast", shape)
+        if own is not None:
+            detail = f"{own.server_cpu_us:.1f} us of three nodes and {own.load_cpu_us:.1f} us of the load"
+            figures.append(Figure(f"CPU of a local message, {shape}", own.cpu_us, "us", detail, target, is_limit=True))
+    return figures
+
+
+def _share(found: Found, system: str, name: str, target: float) -> list[Figure]:
+    part, whole = found.get(system, DEEP), found.get("amcast", DEEP)
+    if part is None or whole is None:
+        return []
+    detail = (
+        f"{part.rate:,.0f} of {whole.rate:,.0f} messages/s, {DEEP}; CPU {part.cpu_us:.1f} and {whole.cpu_us:.1f} us"
+    )
+    return [Figure(name, 100 * part.rate / whole.rate, "%", detail, target)]
+
+
+def two_groups(found: Found) -> list[Figure]:
+    return _share(found, "amcast-2-groups", "to two groups, of the local rate", 35.0)
+
+
+def durable(found: Found) -> list[Figure]:
+    return _share(found, "amcast-sync", "durable, of the rate in memory", 50.0)
+
+
+def tracing(found: Found) -> list[Figure]:
+    return _share(found, "amcast-traced", "traced, of the rate without", 85.0)
+
+
+def fsync(found: Found) -> list[Figure]:
+    own, other = found.get("amcast-sync", FSYNC), found.get("etcd", FSYNC)
+    if own is None or other is None:
+        return []
+    detail = f"{own.rate:,.0f} and {other.rate:,.0f} messages/s, {FSYNC}, both synced to disk"
+    return [Figure(f"durable rate {FSYNC}, to etcd", own.rate / other.rate, "x", detail, 4.0)]
+
+
+Comparison = tuple[list[Measurement], Callable[[Found], list[Figure]]]
+
+
+def _each(systems: tuple[str, ...], shapes: tuple[Shape, ...]) -> list[Measurement]:
+    return [(system, shape) for system in systems for shape in shapes]
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "latency": (_each(("amcast", "pysyncobj", "pysyncobj-unbatched", "nats"), (ONE,)), latency),
+    "rate-64": (_each(("amcast", "pysyncobj", "nats"), SIXTY_FOUR), rate_64),
+    "rate-1024": (_each(("amcast", "pysyncobj", "nats"), THOUSAND), rate_1024),
+    "cpu": (_each(("amcast",), THOUSAND), cpu),
+    "two-groups": (_each(("amcast", "amcast-2-groups"), (DEEP,)), two_groups),
+    "durable": (_each(("amcast", "amcast-sync"), (DEEP,)), durable),
+    "tracing": (_each(("amcast", "amcast-traced"), (DEEP,)), tracing),
+    "fsync": (_each(("amcast-sync", "etcd"), (FSYNC,)), fsync),
+}

@@ -1,0 +1,122 @@
+"""`amcast send` and `amcast tail`: a client of a running cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..core import UsageError, message_name
+from ._cluster import DEFAULT_DIR, DirOption
+from ._output import FAIL, JsonOption, console, errors, print_json
+
+if TYPE_CHECKING:
+    from ..net.client import AsyncClient
+
+ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
+TokenOption = Annotated[str, typer.Option(help="The client's token, where nodes ask for one.", envvar="AMCAST_TOKEN")]
+NameOption = Annotated[str, typer.Option("--name", help="The client's name, as in its certificate.")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("send")
+    def send(
+        groups: Annotated[str, typer.Argument(help="Where to: g1, or g1,g2.")],
+        payload: Annotated[str | None, typer.Argument(help="What; from stdin if not given.")] = None,
+        timeout: Annotated[float, typer.Option(help="Seconds to wait for all groups to deliver it.")] = 10.0,
+        config: ConfigOption = None,
+        folder: DirOption = DEFAULT_DIR,
+        token: TokenOption = "",
+        name: NameOption = "client",
+        as_json: JsonOption = False,
+    ) -> None:
+        """Multicast one message, and wait until every group has delivered it.
+
+        Examples:
+
+        [bold]amcast send g1,g2 'transfer 10 from a to b'[/bold]
+
+        [bold]cat order.json | amcast send g1 --config cluster.toml[/bold]
+        """
+        data = sys.stdin.buffer.read() if payload is None else payload.encode()
+        asyncio.run(_send(_client(config, folder, token, name), groups, data, timeout, as_json))
+
+    @app.command("tail")
+    def tail(
+        group: Annotated[str, typer.Argument(help="Whose log, as g1.")],
+        position: Annotated[int, typer.Option("--from", help="The first position.", min=0)] = 0,
+        count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many.", min=1)] = None,
+        config: ConfigOption = None,
+        folder: DirOption = DEFAULT_DIR,
+        token: TokenOption = "",
+        name: NameOption = "client",
+        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    ) -> None:
+        """Follow what a group delivers, from any position on, until Ctrl-C.
+
+        Examples:
+
+        [bold]amcast tail g1[/bold]
+
+        [bold]amcast tail g2 --from 1000 -n 10 --json[/bold]
+        """
+        asyncio.run(_tail(_client(config, folder, token, name), group, position, count, as_json))
+
+
+def _client(config: Path | None, folder: Path, token: str, name: str) -> AsyncClient:
+    from ..net.client import connect
+
+    return connect(config or folder / "cluster.toml", name=name, token=token)
+
+
+async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
+    from ..net.client import BusyError
+
+    async with client:
+        begun = time.perf_counter()
+        try:
+            id_ = await client.multicast([name.strip() for name in groups.split(",")], payload, timeout)
+        except (TimeoutError, BusyError) as error:
+            errors.print(f"[red]error:[/red] {error}; it may still be delivered", soft_wrap=True, highlight=False)
+            raise typer.Exit(FAIL) from error
+        took_ms = (time.perf_counter() - begun) * 1e3
+    if as_json:
+        print_json({"message": id_, "name": message_name(id_), "groups": groups.split(","), "ms": round(took_ms, 3)})
+    else:
+        console.print(f"{message_name(id_)} delivered by {groups} in {took_ms:.1f} ms", highlight=False)
+
+
+async def _tail(client: AsyncClient, group: str, position: int, count: int | None, as_json: bool) -> None:
+    import msgspec
+
+    from ..net.client import GoneError
+
+    async with client:
+        seen = 0
+        try:
+            async for delivery in client.deliveries(group, position):
+                message = delivery.message
+                dst = [f"g{each}" for each in message.dst]
+                if as_json:
+                    document = {
+                        "position": delivery.position,
+                        "message": message.id,
+                        "groups": dst,
+                        "ts": delivery.ts,
+                        "payload": message.payload,
+                    }
+                    line = msgspec.json.encode(document).decode()
+                else:
+                    text = message.payload.decode(errors="replace")
+                    line = f"{delivery.position:>8}  {message_name(message.id):<16}  {','.join(dst):<8}  {text}"
+                sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+                seen += 1
+                if seen == count:
+                    return
+        except GoneError as error:
+            raise UsageError(f"{error}: use --from {error.first}") from error

@@ -1,0 +1,333 @@
+"""`amcast node`, `up`, `down`, `status`, `logs`, `load`: a real cluster, on this machine or on many."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ..core import UsageError
+from ._output import JsonOption, console, errors, print_json, progress, table
+from ._sim import parse_options, parse_workload
+
+if TYPE_CHECKING:  # only who runs a cluster pays for its libraries
+    from ..net.control import Status
+    from ..net.load import LoadResult
+    from ..net.local import LocalCluster
+
+DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
+DEFAULT_DIR = Path(".amcast")
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("node")
+    def node(
+        config: Annotated[Path, typer.Option(help="The cluster's configuration.")],
+        id_: Annotated[str, typer.Option("--id", help="Which process to run, as g1.p0.")],
+    ) -> None:
+        """Run one process of a cluster until it is told to stop.
+
+        Logs go to stderr, a JSON object a line. SIGTERM and Ctrl-C stop it in good order; kill -9 loses nothing that
+        was acknowledged.
+
+        Examples:
+
+        [bold]amcast node --config cluster.toml --id g1.p0[/bold]
+        """
+        from ..net.config import load_config
+        from ..net.run import run_node
+
+        run_node(load_config(config), id_)
+
+    @app.command("up")
+    def up(
+        name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
+        groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
+        replicas: Annotated[int | None, typer.Option(help="Processes a group; the protocol's usual number.")] = None,
+        network: Annotated[
+            str, typer.Option(help="Delays added in the links, as a preset of `amcast sim`; none: as fast as it goes.")
+        ] = "none",
+        durability: Annotated[str, typer.Option(help="sync, async or memory.")] = "sync",
+        trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Write down what is delivered.")] = True,
+        trace_wire: Annotated[bool, typer.Option("--trace-wire", help="And who sent what to whom.")] = False,
+        tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
+        metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
+        option: Annotated[
+            list[str] | None, typer.Option("--option", "-o", help="The protocol's own, name=value.")
+        ] = None,
+        folder: DirOption = DEFAULT_DIR,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Start a whole cluster on this machine, in the background.
+
+        Starts the cluster of the folder again if there is one; the options then do not matter.
+
+        Examples:
+
+        [bold]amcast up --protocol fastcast --groups 2[/bold]
+
+        [bold]amcast up -p basecast --groups 3 --network wan --durability memory -d /tmp/wan[/bold]
+        """
+        from ..net.local import CONFIG, LocalCluster, plan
+        from ..net.storage import Durability
+
+        if (folder / CONFIG).exists():
+            cluster = LocalCluster(folder)
+        else:
+            if durability not in list(Durability):
+                raise UsageError(f"there is no durability '{durability}': choose one of {', '.join(Durability)}")
+            config = plan(
+                folder,
+                name,
+                groups,
+                replicas,
+                network=network,
+                durability=Durability(durability),
+                trace=trace or trace_wire,
+                trace_wire=trace_wire,
+                tls=tls,
+                metrics=metrics,
+                options=parse_options(option or []),
+            )
+            cluster = LocalCluster.create(folder, config)
+        start_cluster(cluster, as_json)
+        statuses = asyncio.run(cluster.statuses())
+        if as_json:
+            print_json(_document(cluster, statuses))
+        else:
+            _show(cluster, statuses)
+            console.print(f"\n`amcast send g1,g2 hello` multicasts, `amcast down` ends it ({folder})", highlight=False)
+
+    @app.command("down")
+    def down(
+        folder: DirOption = DEFAULT_DIR,
+        collect: Annotated[
+            Path | None, typer.Option(help="Make a run folder of the trace, for `amcast check`.")
+        ] = None,
+        keep: Annotated[
+            bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")
+        ] = False,
+    ) -> None:
+        """End a cluster that `amcast up` started.
+
+        Examples:
+
+        [bold]amcast down --collect runs/one && amcast check runs/one[/bold]
+
+        [bold]amcast down --keep[/bold]
+        """
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        if collect is not None:
+            collect_run(cluster, collect)
+        else:
+            cluster.stop()
+        if not keep:
+            cluster.remove()
+        console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
+
+    @app.command("collect")
+    def collect_live(
+        out: Annotated[Path, typer.Argument(help="The run folder to write.")],
+        folder: DirOption = DEFAULT_DIR,
+        every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+    ) -> None:
+        """Turn the trace of a running cluster into a run folder that grows, for `amcast watch`, until it ends.
+
+        Ctrl-C stops it, and the run counts as cut short. When all processes have ended, it ends by itself.
+
+        Examples:
+
+        [bold]amcast collect runs/live & amcast watch runs/live[/bold]
+        """
+        from ..net.collect import Collector
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        collector = Collector(cluster.trace_folder, out, cluster.run_info(complete=False))
+        try:
+            while any(cluster.pid(name) is not None for name in cluster.names):
+                report = collector.step()
+                errors.print(f"{report.deliveries:,} deliveries", end="\r", highlight=False)
+                time.sleep(every)
+        finally:
+            report = collector.finish(cluster.run_info(complete=False))
+            console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}")
+
+    @app.command("status")
+    def status(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+        """Leaders, lag and throughput of a cluster.
+
+        Examples:
+
+        [bold]amcast status[/bold]
+
+        [bold]amcast status -d /tmp/wan --json[/bold]
+        """
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        statuses, rates = asyncio.run(_watch(cluster))
+        if as_json:
+            print_json(_document(cluster, statuses, rates))
+        else:
+            _show(cluster, statuses, rates)
+        if any(each is None for each in statuses.values()):
+            raise typer.Exit(1)
+
+    @app.command("logs")
+    def logs(
+        name: Annotated[str, typer.Argument(help="A process, as g1.p0.")],
+        lines: Annotated[int, typer.Option("--lines", "-n", help="So many of the last lines.", min=1)] = 50,
+        folder: DirOption = DEFAULT_DIR,
+    ) -> None:
+        """What a process of a local cluster logged.
+
+        Examples:
+
+        [bold]amcast logs g1.p0 -n 20[/bold]
+        """
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        cluster.config.entry(name)
+        path = cluster.log_file(name)
+        if not path.exists():
+            raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
+        sys.stdout.write("\n".join(path.read_text(errors="replace").splitlines()[-lines:]) + "\n")
+
+    @app.command("load")
+    def load(
+        folder: DirOption = DEFAULT_DIR,
+        clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
+        messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
+        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
+        outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Multicast random messages on a running cluster, and measure.
+
+        Examples:
+
+        [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
+        """
+        from ..net.load import run_load
+        from ..net.local import LocalCluster
+
+        cluster = LocalCluster(folder)
+        with progress(quiet=as_json) as bar:
+            task = bar.add_task("messages", total=messages, note="")
+            result = asyncio.run(
+                run_load(
+                    cluster.config,
+                    clients=clients,
+                    messages=messages,
+                    outstanding=outstanding,
+                    workload=parse_workload(destinations, payload),
+                    progress=lambda done: bar.update(task, completed=done),
+                )
+            )
+        if as_json:
+            print_json(msgspec.to_builtins(result))
+        else:
+            show_load(result)
+
+
+def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
+    """Ends what it started if not all of it comes up."""
+    running = [name for name in cluster.names if cluster.pid(name) is not None]
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task("processes", total=len(cluster.names), note="")
+        try:
+            cluster.start([name for name in cluster.names if name not in running])
+            asyncio.run(cluster.wait_until_ready(progress=lambda ready: bar.update(task, completed=ready)))
+        except BaseException:
+            if not running:
+                cluster.stop()
+            raise
+
+
+def collect_run(cluster: LocalCluster, out: Path) -> None:
+    """Ends the cluster, and makes a run folder of what it did."""
+    if out.exists():
+        raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
+    cluster.trace_folder  # noqa: B018 - says so before anything is stopped if there is no trace
+    complete = asyncio.run(cluster.drain())
+    cluster.stop()
+    report = cluster.collect(out, complete)
+    state = "" if complete else ", cut short"
+    console.print(
+        f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
+    )
+
+
+def show_load(result: LoadResult) -> None:
+    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms")
+    latency = {name: f"{value / 1e3:.2f}" for name, value in result.latency_us.items()}
+    rate = f"{result.rate:,.0f}"
+    made.add_row(f"{result.messages:,}", f"{result.seconds:.2f}", rate, latency["p50"], latency["p99"], latency["max"])
+    console.print(made, highlight=False)
+
+
+async def _watch(cluster: LocalCluster) -> tuple[dict[str, Status | None], dict[str, float]]:
+    """Twice, half a second apart: the difference is the throughput."""
+    before = await cluster.statuses()
+    await asyncio.sleep(0.5)
+    after = await cluster.statuses()
+    rates: dict[str, float] = {}
+    for name, status in after.items():
+        earlier = before[name]
+        if status is not None and earlier is not None and status.uptime_s > earlier.uptime_s:
+            rates[name] = (status.delivered - earlier.delivered) / (status.uptime_s - earlier.uptime_s)
+    return after, rates
+
+
+def _lags(statuses: dict[str, Status | None]) -> dict[str, int]:
+    """How far each is behind the foremost of its group."""
+    first: dict[str, int] = {}
+    for status in statuses.values():
+        if status is not None:
+            first[status.group] = max(first.get(status.group, 0), status.delivered)
+    return {name: first[s.group] - s.delivered for name, s in statuses.items() if s is not None}
+
+
+def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict[str, float] | None = None) -> None:
+    made = table("process", "role", "delivered", "lag", "msg/s", "links", "clients", "MB", "address")
+    lags = _lags(statuses)
+    for name, status in statuses.items():
+        address = cluster.config.entry(name).address
+        if status is None:
+            made.add_row(name, "[red]down[/red]", "", "", "", "", "", "", address)
+            continue
+        role = "[bold]leader[/bold]" if status.is_leader else "follower"
+        links = f"{sum(status.peers.values())}/{len(status.peers)}"
+        rate = "" if rates is None else f"{rates.get(name, 0):,.0f}"
+        figures = (f"{status.delivered:,}", f"{lags[name]:,}", rate, links, str(status.clients), f"{status.rss_mb:.0f}")
+        made.add_row(name, role, *figures, address)
+    console.print(made, highlight=False)
+    for status in statuses.values():
+        if status is not None and status.problem:
+            errors.print(f"[yellow]{status.name}[/yellow]: {status.problem}", highlight=False)
+
+
+def _document(
+    cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict[str, float] | None = None
+) -> dict[str, Any]:
+    lags = _lags(statuses)
+    processes = []
+    for name, status in statuses.items():
+        entry: dict[str, Any] = {"id": name, "address": cluster.config.entry(name).address, "up": status is not None}
+        if status is not None:
+            fields = {each: getattr(status, each) for each in status.__struct_fields__ if each != "name"}
+            entry |= fields | {"lag": lags[name]}
+            if rates is not None:
+                entry["rate"] = rates.get(name, 0.0)
+        processes.append(entry)
+    return {"folder": str(cluster.folder), "protocol": cluster.config.protocol, "processes": processes}

@@ -1,0 +1,55 @@
+"""`amcast errata`: published algorithms as published, and what breaks them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..check import space_time_text
+from ..errata import ERRATA, Replay, erratum, replay
+from ..trace import Run
+from ._output import FAIL, JsonOption, coloured, console, print_json
+
+
+def register(app: typer.Typer) -> None:
+    @app.command("errata")
+    def errata(
+        name: Annotated[str | None, typer.Argument(help="One erratum; all if not given.")] = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Replay the flaws of published algorithms: as published, the schedule, the violation, the mend.
+
+        Each schedule is played twice, with the published algorithm, which must fail as told, and with the mended one,
+        which must not. Exit code 1 if one does otherwise.
+
+        Examples:
+
+        [bold]amcast errata flexcast-ack-per-group[/bold]
+
+        [bold]amcast errata --json[/bold]
+        """
+        replayed = [replay(each) for each in (ERRATA if name is None else (erratum(name),))]
+        if as_json:
+            print_json([made for made, _ in replayed])
+        else:
+            for made, run in replayed:
+                _show(made, run if name is not None else None)
+        if not all(made.holds for made, _ in replayed):
+            raise typer.Exit(FAIL)
+
+
+def _show(made: Replay, run: Run | None) -> None:
+    console.print(f"\n[bold]{made.name}[/bold]  {made.paper}", highlight=False)
+    for title, words in (("published", made.published), ("problem", made.problem), ("mend", made.mend)):
+        console.print(f"[dim]{title}:[/dim] {words}", highlight=False)
+    if run is not None:
+        console.print("[dim]schedule:[/dim]")
+        for line in made.schedule:
+            console.print(f"  {line}", highlight=False)
+    for violation in made.violations[:1]:
+        console.print(f"[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+        if run is not None and violation.processes:
+            console.print(space_time_text(run, violation), highlight=False, markup=False)
+    verdict = coloured("fail" if made.mended else "pass")
+    console.print(f"[dim]the mended protocol on the same schedule:[/dim] {verdict}", highlight=False)

@@ -1,0 +1,224 @@
+"""`cluster.toml`: which processes there are, where they listen, and how they run. Every node reads the same file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..consensus import PaxosConfig
+from ..core import GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
+from ..core.message import PAYLOAD_LIMIT
+from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
+from .storage import Durability
+
+CLIENT_IDS_FROM = 1 << 24  # above all processes
+CLIENT_IDS_EACH = 1 << 20  # a process gives out as many
+PROCESSES_MAX = 1_024
+
+_NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
+
+
+class ProcessEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str  # g1.p0
+    address: str  # host:port
+    region: str = "local"
+    metrics: int = 0  # port for Prometheus; 0: none
+    clock_offset_us: int = 0  # added to what the protocol sees of the clock: emulates clocks that disagree
+
+
+class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A folder as `amcast certs` makes it; each process finds its own key there by its name."""
+
+    folder: str
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    message_bytes: int = PAYLOAD_LIMIT
+    open_messages: int = 100_000  # accepted from clients and not delivered yet: above, a client hears BUSY
+    open_bytes: int = 256 << 20
+    link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and said again later
+    client_bytes: int = 8 << 20  # waiting for one client that does not read: above, it is no longer read from
+    clients: int = 4_096
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cluster: str
+    protocol: str
+    process: tuple[ProcessEntry, ...]
+    network: str = "none"  # delays added in the links: a preset of the simulator, or none
+    durability: Durability = Durability.SYNC
+    data: str = "data"  # a folder, relative to this file; each process has its own in it
+    trace: bool = False
+    trace_wire: bool = False
+    keep_messages: int = 10_000_000  # delivered messages kept for clients that follow
+    options: dict[str, Any] = {}  # the protocol's own
+    limits: Limits = Limits()
+    tls: TlsFiles | None = None
+    tokens: str | None = None  # a file as `amcast token` makes it; without one, clients may do everything
+    folder: str = "."  # where the file lies, and its name; not read from it
+    name: str | None = None
+
+    # -- what follows from it
+
+    def spec(self) -> ProtocolSpec:
+        return protocol(self.protocol)
+
+    @property
+    def file(self) -> Path | None:
+        return None if self.name is None else self.path(self.name)
+
+    def path(self, name: str) -> Path:
+        return Path(self.folder) / name
+
+    def data_folder(self, name: str) -> Path:
+        return self.path(self.data) / name
+
+    def entry(self, name: str) -> ProcessEntry:
+        for entry in self.process:
+            if entry.id == name:
+                return entry
+        known = ", ".join(entry.id for entry in self.process)
+        raise UsageError(f"there is no process '{name}' in this cluster: it has {known}")
+
+    def process_id(self, name: str) -> ProcessId:
+        return self.ids()[self.entry(name).id]
+
+    def ids(self) -> dict[str, ProcessId]:
+        """Numbered densely by group and index, whatever the order in the file."""
+        return {entry.id: number for number, entry in enumerate(sorted(self.process, key=lambda e: split_name(e.id)))}
+
+    def topology(self) -> Topology:
+        ids = self.ids()
+        members: dict[GroupId, list[ProcessId]] = {}
+        regions: dict[ProcessId, str] = {}
+        for entry in sorted(self.process, key=lambda e: split_name(e.id)):
+            members.setdefault(split_name(entry.id)[0], []).append(ids[entry.id])
+            regions[ids[entry.id]] = entry.region
+        return Topology(members, (), regions)
+
+    def addresses(self) -> dict[ProcessId, tuple[str, int]]:
+        ids = self.ids()
+        return {ids[entry.id]: split_address(entry.address) for entry in self.process}
+
+    def latency(self) -> Latency | None:
+        return None if self.network == "none" else latency_preset(self.network)
+
+    def rtt_us(self) -> int:
+        return _rtt_us(self.network)
+
+    def replica_config(self) -> ReplicaConfig:
+        """Timeouts for real machines: the scheduler may keep a process waiting for tens of milliseconds."""
+        rtt = self.rtt_us()
+        paxos = PaxosConfig(
+            tick_us=max(50_000, rtt // 2), election_ticks=10, retransmit_ticks=4, window=32, snapshot_every=20_000
+        )
+        fields: dict[str, Any] = {"paxos": paxos, "resend_us": max(300_000, 4 * rtt)}
+        try:
+            return msgspec.convert({**fields, **self.options}, self.spec().config)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"[options] does not suit {self.protocol}: {error}") from error
+
+    # -- checks
+
+    def check(self) -> None:
+        self.spec()
+        self.latency()
+        self.replica_config()
+        names = [entry.id for entry in self.process]
+        for name in names:
+            split_name(name)
+            if names.count(name) > 1:
+                raise UsageError(f"process {name} is named twice: give each process an id of its own")
+        if len(names) > PROCESSES_MAX:
+            raise UsageError(f"{len(names)} processes are too many: the limit is {PROCESSES_MAX}")
+        addresses = [entry.address for entry in self.process]
+        for entry in self.process:
+            split_address(entry.address)
+            if addresses.count(entry.address) > 1:
+                raise UsageError(f"two processes have the address {entry.address}: each needs a port of its own")
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        members: dict[GroupId, list[int]] = {}
+        for entry in self.process:
+            group, index = split_name(entry.id)
+            members.setdefault(group, []).append(index)
+        for group in range(1, max(members, default=0) + 1):
+            if group not in members:
+                raise UsageError(f"group g{group} has no members: number groups from g1 on, without gaps")
+        for group, indices in sorted(members.items()):
+            if sorted(indices) != list(range(len(indices))):
+                raise UsageError(f"the members of g{group} are not p0 to p{len(indices) - 1}: number them without gaps")
+            if len(indices) > 1 and len(indices) % 2 == 0:
+                raise UsageError(
+                    f"group g{group} has {len(indices)} members, of which no majority survives a tie: use an odd number"
+                )
+        if not members:
+            raise UsageError("there is no process in this cluster: add [[process]] entries")
+
+
+def _rtt_us(network: str) -> int:
+    return 0 if network == "none" else latency_preset(network).rtt_max_us()
+
+
+def client_config(network: str) -> ClientConfig:
+    return ClientConfig(retry_us=max(500_000, 6 * _rtt_us(network)))
+
+
+def split_name(name: str) -> tuple[GroupId, int]:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UsageError(f"'{name}' is no process name: use for example g1.p0")
+    return int(match[1]), int(match[2])
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise UsageError(f"'{address}' is no address: use host:port, for example 127.0.0.1:7101")
+    return host.strip("[]"), int(port)
+
+
+def load_config(path: Path) -> ClusterConfig:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}; `amcast up` makes one") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text") from error
+    try:
+        fields = tomllib.loads(text)
+        config = msgspec.convert({**fields, "folder": str(path.parent.resolve()), "name": path.name}, ClusterConfig)
+        config.check()
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return config
+
+
+def format_config(config: ClusterConfig) -> str:
+    lines = [
+        f"{name} = {_toml(getattr(config, name))}"
+        for name in ("cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages")
+    ]
+    if config.tokens is not None:
+        lines.append(f"tokens = {_toml(config.tokens)}")
+    for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):
+        lines += ["", f"[{title}]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+    if config.tls is not None:
+        lines += ["", "[tls]", f"folder = {_toml(config.tls.folder)}"]
+    for entry in config.process:
+        fields = msgspec.to_builtins(entry)
+        lines += ["", "[[process]]", *(f"{name} = {_toml(value)}" for name, value in fields.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """TOML takes JSON's strings, numbers, booleans and lists as they are; tables it writes with an equals sign."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value)

@@ -1,0 +1,124 @@
+"""Load on a running cluster: the simulator's load clients, over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import numpy as np
+
+from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
+from ..protocols import Reply, protocol
+from ..workload import Load, LoadClient, Micro
+from .client import Where, seeds_of
+from .config import client_config
+from .control import Layout
+from .driver import ClientDriver, Credentials
+
+_CONNECT_S = 2.0  # a process that is down must not keep the load from the others
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    messages: int
+    seconds: float
+    rate: float
+    latency_us: dict[str, float]  # p50, p90, p99, max, mean
+
+
+class TimedClient(LoadClient):
+    """Notes when each message was sent and when all its groups had answered."""
+
+    def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
+        spec = protocol(layout.protocol)
+        config = client_config(layout.network)
+        super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"))
+        self._sent_at: dict[MessageId, int] = {}
+        self.latencies_ns: list[int] = []
+        self.finished = asyncio.Event()
+
+    def on_multicast(self, message: AppMessage, out: Outbox) -> None:
+        self._sent_at[message.id] = time.perf_counter_ns()
+        super().on_multicast(message, out)
+
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        super().on_message(sender, message, out)
+        if isinstance(message, Reply) and self.is_done:
+            self.finished.set()
+
+    def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
+        completed = super().on_reply(sender, reply)
+        if completed:
+            now, sent_at = time.perf_counter_ns(), self._sent_at
+            for message in completed:
+                self.latencies_ns.append(now - sent_at.pop(message.id))
+        return completed
+
+
+async def run_load(
+    where: Where,
+    *,
+    clients: int,
+    messages: int,
+    outstanding: int,
+    workload: Micro,
+    interval_us: int = 0,
+    timeout: float = 600.0,
+    progress: Callable[[int], None] | None = None,
+    credentials: Credentials | None = None,
+) -> LoadResult:
+    """All clients in this event loop, each with connections of its own."""
+    seeds, _ = seeds_of(where)
+    each, more = divmod(messages, clients)
+    drivers: list[ClientDriver] = []
+    try:
+        for index in range(clients):
+            load = Load(each + (index < more), outstanding, interval_us)
+            driver = ClientDriver(credentials or Credentials(f"load-{index}"), _maker(workload, load))
+            drivers.append(driver)
+            await driver.open(seeds)
+        async with asyncio.TaskGroup() as tasks:  # to connect is no part of what is measured
+            for driver in drivers:
+                tasks.create_task(driver.connect(_CONNECT_S))
+        return await _drive(drivers, timeout, progress)
+    finally:
+        for driver in drivers:
+            await driver.close()
+
+
+def _maker(workload: Micro, load: Load) -> Callable[[ProcessId, Topology, Layout], TimedClient]:
+    def make(process: ProcessId, topology: Topology, layout: Layout) -> TimedClient:
+        workload.check(topology)
+        return TimedClient(process, topology, layout, workload, load)
+
+    return make
+
+
+async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable[[int], None] | None) -> LoadResult:
+    processes = [driver.process for driver in drivers]
+    timed = [process for process in processes if isinstance(process, TimedClient)]
+    begun = time.perf_counter()
+    for driver in drivers:
+        driver.process.on_start(driver)
+    reporter = asyncio.create_task(_report(timed, progress)) if progress is not None else None
+    try:
+        async with asyncio.timeout(timeout):
+            for client in timed:
+                await client.finished.wait()
+    finally:
+        if reporter is not None:
+            reporter.cancel()
+    seconds = time.perf_counter() - begun
+    latencies = np.concatenate([np.array(client.latencies_ns, np.int64) for client in timed]) / 1e3
+    names = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+    figures = {name: float(np.percentile(latencies, q)) for name, q in names.items()}
+    figures["mean"] = float(latencies.mean())
+    return LoadResult(len(latencies), seconds, len(latencies) / seconds, figures)
+
+
+async def _report(clients: list[TimedClient], progress: Callable[[int], None]) -> None:
+    while True:
+        progress(sum(len(client.latencies_ns) for client in clients))
+        await asyncio.sleep(0.2)

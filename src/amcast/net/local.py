@@ -1,0 +1,318 @@
+"""A whole cluster on this machine: one operating-system process a node, in a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from ..core import UsageError, grid, latency_preset
+from ..protocols import protocol
+from ..trace import GroupInfo, RunInfo
+from .certs import set_up
+from .client import AsyncClient, connect
+from .collect import CollectReport, collect
+from .config import ClusterConfig, Limits, ProcessEntry, TlsFiles, format_config, load_config
+from .control import Status
+from .identity import Identity
+from .storage import Durability
+
+CONFIG = "cluster.toml"
+_STOP_S = 10.0
+
+
+def plan(
+    folder: Path,
+    protocol_name: str,
+    groups: int = 2,
+    replicas: int | None = None,
+    *,
+    network: str = "none",
+    durability: Durability = Durability.SYNC,
+    trace: bool = False,
+    trace_wire: bool = False,
+    tls: bool = False,
+    metrics: bool = False,
+    options: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+) -> ClusterConfig:
+    """The configuration of a cluster on loopback, on ports that are free now."""
+    spec = protocol(protocol_name)
+    latency = None if network == "none" else latency_preset(network)
+    regions = latency.regions if latency is not None else ()
+    topology = grid(groups, replicas or spec.replicas, 0, regions, latency.spread if latency is not None else True)
+    ports = iter(_free_ports(2 * len(topology.processes)))
+    entries = tuple(
+        ProcessEntry(
+            topology.name(process),
+            f"127.0.0.1:{next(ports)}",
+            topology.region(process),
+            next(ports) if metrics else 0,
+        )
+        for process in topology.processes
+    )
+    config = ClusterConfig(
+        cluster=folder.resolve().name or "local",
+        protocol=protocol_name,
+        process=entries,
+        network=network,
+        durability=durability,
+        trace=trace,
+        trace_wire=trace_wire,
+        options=options or {},
+        limits=limits or Limits(),
+        tls=TlsFiles("certs") if tls else None,
+        folder=str(folder.resolve()),
+    )
+    config.check()
+    return config
+
+
+@contextlib.contextmanager
+def temporary_cluster(
+    protocol_name: str = "fastcast", groups: int = 2, replicas: int | None = None, **settings: Any
+) -> Iterator[LocalCluster]:
+    """A running cluster on this machine, gone with all it wrote at the end of the `with`."""
+    with tempfile.TemporaryDirectory(prefix="amcast-") as scratch:
+        folder = Path(scratch) / "cluster"
+        cluster = LocalCluster.create(folder, plan(folder, protocol_name, groups, replicas, **settings))
+        try:
+            cluster.start()
+            asyncio.run(cluster.wait_until_ready())
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class LocalCluster:
+    """The nodes outlive the object that started them, as `amcast up` needs it; `down` ends them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.config = load_config(folder / CONFIG)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    def create(cls, folder: Path, config: ClusterConfig) -> LocalCluster:
+        """Writes the configuration, and certificates if it wants them."""
+        if (folder / CONFIG).exists():
+            raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        if config.tls is not None:
+            processes = [Identity("process", entry.id) for entry in config.process]
+            set_up(config.path(config.tls.folder), [*processes, Identity("client", "client")])
+        (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
+        return cls(folder)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.id for entry in self.config.process]
+
+    def config_file(self, name: str) -> Path:
+        """Where the process reads its configuration."""
+        return self.folder / CONFIG
+
+    def log_file(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    # -- processes
+
+    def start(self, names: Iterable[str] | None = None) -> None:
+        for name in self.names if names is None else names:
+            self._start_one(name)
+
+    def _start_one(self, name: str) -> None:
+        self.config.entry(name)
+        if self.pid(name) is not None:
+            raise UsageError(f"{name} is running already")
+        log = self.log_file(name)
+        log.parent.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self._children[name] = child
+        pids = self.folder / "pids"
+        pids.mkdir(exist_ok=True)
+        (pids / name).write_text(str(child.pid))
+
+    def pid(self, name: str) -> int | None:
+        """None if it is not running."""
+        child = self._children.get(name)
+        if child is not None and child.poll() is not None:
+            return None
+        path = self.folder / "pids" / name
+        try:
+            pid = int(path.read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        is_ours = name.encode() in command and str(self.config_file(name)).encode() in command
+        return pid if is_ours else None
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        pid = self.pid(name)
+        if pid is None:
+            raise UsageError(f"{name} is not running")
+        os.kill(pid, number)
+
+    def kill(self, name: str) -> None:
+        """As a crash: no word is said any more."""
+        self.signal(name, signal.SIGKILL)
+        self._wait(name, time.monotonic() + _STOP_S)
+
+    def stop(self) -> None:
+        """All nodes, in good order if they can; whoever does not react in time is killed."""
+        running = [name for name in self.names if self.pid(name) is not None]
+        for name in running:
+            with contextlib.suppress(UsageError, ProcessLookupError):
+                self.signal(name, signal.SIGCONT)
+                self.signal(name, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_S
+        for name in running:
+            if not self._wait(name, deadline):
+                self.kill(name)
+
+    def _wait(self, name: str, deadline: float) -> bool:
+        child = self._children.get(name)
+        if child is not None:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+        while self.pid(name) is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)  # it is no child of this process: there is nothing to wait on
+        return True
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+    # -- what it did
+
+    def run_info(self, complete: bool) -> RunInfo:
+        """The description of this cluster's run. Without the wire table nobody can tell who spoke to whom."""
+        config = self.config
+        topology = config.topology()
+        spec = config.spec()
+        claims = tuple(claim for claim in spec.claims if config.trace_wire or not claim.endswith("genuine"))
+        document = msgspec.to_builtins(config)
+        del document["folder"], document["name"]
+        return RunInfo(
+            run_id=f"{config.protocol}-{config.cluster}",
+            protocol=config.protocol,
+            seed=0,
+            complete=complete,
+            groups=tuple(GroupInfo(group, topology.members(group)) for group in topology.groups),
+            correct=topology.processes if complete else (),
+            claims=claims,
+            extra={
+                "configuration": document,
+                "network": config.network,
+                "regions": {topology.name(process): topology.region(process) for process in topology.processes},
+                "versions": {"amcast": __version__, "python": platform.python_version()},
+            },
+        )
+
+    @property
+    def trace_folder(self) -> Path:
+        if not self.config.trace:
+            raise UsageError("this cluster writes no trace: start it with --trace")
+        return self.config.path(self.config.data) / "trace"
+
+    def collect(self, out: Path, complete: bool) -> CollectReport:
+        """Makes a run folder of the trace. `complete`: it ended by itself, and everything was delivered."""
+        return collect(self.trace_folder, out, self.run_info(complete))
+
+    async def is_drained(self) -> bool:
+        """Whether every process is there, and no message is on its way."""
+        statuses = list((await self.statuses()).values())
+        positions: dict[str, set[int]] = {}
+        for status in statuses:
+            if status is None or status.open_messages:
+                return False
+            positions.setdefault(status.group, set()).add(status.delivered)
+        return all(len(each) == 1 for each in positions.values())
+
+    async def drain(self, timeout: float = 10.0) -> bool:
+        """Waits until it is drained, twice in a row, since a message may be between two groups; or not."""
+        deadline = time.monotonic() + timeout
+        drained = 0
+        while drained < 2:
+            drained = drained + 1 if await self.is_drained() else 0
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+    # -- asking
+
+    def client(self, **settings: Any) -> AsyncClient:
+        return connect(self.config, **settings)
+
+    async def statuses(self) -> dict[str, Status | None]:
+        """None for a process that does not answer."""
+        found: dict[str, Status | None] = dict.fromkeys(self.names)
+        try:
+            async with self.client() as client:
+                ids = self.config.ids()
+                answers = await asyncio.gather(
+                    *(client.status(ids[name]) for name in self.names), return_exceptions=True
+                )
+        except UsageError:
+            return found
+        for name, answer in zip(self.names, answers, strict=True):
+            found[name] = answer if isinstance(answer, Status) else None
+        return found
+
+    async def wait_until_ready(self, timeout: float = 30.0, progress: Callable[[int], None] | None = None) -> None:
+        """Until every process answers, all links are up and every group has a leader."""
+        deadline = time.monotonic() + timeout
+        while True:
+            statuses = await self.statuses()
+            ready = [s for s in statuses.values() if s is not None and all(s.peers.values())]
+            if progress is not None:
+                progress(len(ready))
+            leading = {status.name for status in ready if status.is_leader}
+            if len(ready) == len(self.names) and all(status.leader in leading for status in ready):
+                return
+            self._complain_of_the_dead()
+            if time.monotonic() > deadline:
+                silent = [name for name, status in statuses.items() if status is None]
+                what = f"no answer from {', '.join(silent)}" if silent else "no leader in some group"
+                raise UsageError(f"the cluster is not ready after {timeout:g} s: {what}; see {self.folder / 'logs'}")
+            await asyncio.sleep(0.1)
+
+    def _complain_of_the_dead(self) -> None:
+        for name, child in self._children.items():
+            if child.poll() not in (None, 0, -signal.SIGKILL):
+                lines = self.log_file(name).read_text(errors="replace").strip().splitlines()
+                raise UsageError(f"{name} ended with code {child.returncode}: {lines[-1] if lines else 'no word'}")

@@ -1,0 +1,356 @@
+"""A node: runs one process object of a protocol on real sockets, a real disk and a real clock.
+
+It is the simulated machine's counterpart and an `Outbox` like it. All inputs of a turn of the event loop are handled
+first; then the turn ends: zero timers fire, records go to the disk in one batch, the trace and the delivery log are
+written, and every link gets one write. What was issued after a record waits until the disk has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode
+from ..core.ids import SEQ_BITS
+from ..protocols import Reply
+from .config import ClusterConfig
+from .framing import Frame, frame
+from .journal import DeliveryLog
+from .links import Sender
+from .storage import Durability, RecordLog
+from .tracing import TraceWriter
+
+_FINAL, _OPTIMISTIC = 0, 1
+
+
+class Application(Protocol):
+    """What the node delivers to: see `StateMachine`."""
+
+    def deliver(self, position: int, message: AppMessage) -> None: ...
+    def opt_deliver(self, position: int, message: AppMessage) -> None: ...
+
+
+class ClientChannel(Protocol):
+    """Where replies to a client go."""
+
+    open: dict[MessageId, int]  # what it sent and was not told delivered yet, with the bytes of each
+
+    def send_reply(self, data: bytes) -> None: ...
+
+
+class Node(Outbox):
+    """`links` are filled in by the server before `start`."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        name: str,
+        log: RecordLog,
+        journal: DeliveryLog,
+        trace: TraceWriter | None,
+        rng: Random,
+        boot: int,
+    ) -> None:
+        self.config = config
+        self.name = name
+        self.id = config.process_id(name)
+        self.topology = config.topology()
+        group = self.topology.group_of(self.id)
+        assert group is not None
+        self.group: GroupId = group
+        self.boot = boot
+        self.log = log
+        self.journal = journal
+        self._trace = trace
+        spec = config.spec()
+        self._codec = spec.codec()
+        self.process = spec.build(self.id, self.topology, config.replica_config(), rng)
+        self.links: dict[ProcessId, Sender] = {}
+        self.clients: dict[ProcessId, ClientChannel] = {}
+        self.application: Application | None = None
+        self.on_turn_end: list[Callable[[], None]] = []  # followers of the log are served then
+        self.messages_in = 0
+        self.messages_out = 0
+        self.open_messages = 0
+        self.open_bytes = 0
+        self.clock_offset_us = config.entry(name).clock_offset_us
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
+        self._zero_timers: dict[TimerKey, None] = {}
+        self._to_self: list[bytes] = []
+        self._dirty: list[Sender] = []
+        self._is_turn_ending = False
+        self._waits_for_disk = config.durability is not Durability.MEMORY
+        self._is_gated = False  # whether effects must wait for the disk now
+        self._barrier = 0  # the number of the last record that was persisted
+        self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._is_stopped = False
+        self._leads = False
+
+    # -- life
+
+    def start(self) -> None:
+        records = self.log.records
+        if not self.log.is_new:
+            self.process.recover([self._codec.decode_record(data) for data in records])
+        self.log.forget_recovered()
+        self.process.on_start(self)
+        self._touch()
+
+    def stop(self) -> None:
+        """No input is taken any more; what was said stays said."""
+        self._is_stopped = True
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers = {}
+
+    def close(self) -> None:
+        """Writes what is left to write."""
+        self.log.close()  # a last snapshot may still ask for the journal
+        self.journal.close()
+        if self._trace is not None:
+            self._trace.close()
+
+    # -- inputs
+
+    def receive(self, sender: ProcessId, data: Frame | bytes) -> None:
+        """A frame from a peer. Raises BadFrameError for what is no message of this protocol."""
+        if self._is_stopped:
+            return
+        message = self._codec.decode_message(data)
+        self.messages_in += 1
+        if self._trace is not None and self._trace.records_wire:
+            self._trace_wire(sender, message, len(data))
+        self.process.on_message(sender, message, self)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def take(self, sender: ProcessId, message: Wire) -> None:
+        """A message from a client, checked by its connection."""
+        if self._is_stopped:
+            return
+        self.messages_in += 1
+        if self._trace is not None:
+            self._trace_start(sender, message)
+        self.process.on_message(sender, message, self)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def _fire(self, key: TimerKey) -> None:
+        self._timers.pop(key, None)
+        if not self._is_stopped:
+            self.process.on_timer(key, self)
+            self._touch()
+
+    def _touch(self) -> None:
+        """Something happened: the turn ends when all that is ready now has been handled."""
+        if not self._is_turn_ending:
+            self._is_turn_ending = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        while self._zero_timers or self._to_self:
+            timers, self._zero_timers = self._zero_timers, {}
+            inbox, self._to_self = self._to_self, []
+            for data in inbox:
+                self.process.on_message(self.id, self._codec.decode_message(data), self)
+            for key in timers:
+                self.process.on_timer(key, self)
+        self._is_turn_ending = False
+        if self._leads != self.process.is_leader:
+            self._note_leadership()
+        self.journal.flush()
+        if self._trace is not None:
+            self._trace.flush()
+        self.log.commit()
+        dirty, self._dirty = self._dirty, []
+        for sender in dirty:
+            sender.flush()
+        for callback in self.on_turn_end:
+            callback()
+
+    def _note_leadership(self) -> None:
+        """Whoever leads next answers the clients: what they sent here is not open here any more."""
+        self._leads = self.process.is_leader
+        if not self._leads:
+            for channel in self.clients.values():
+                channel.open.clear()
+            self.open_messages = self.open_bytes = 0
+
+    # -- effects
+
+    @property
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000 + self.clock_offset_us
+
+    def send(self, to: ProcessId, message: Wire) -> None:
+        self.send_all((to,), message)
+
+    def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._transmit, (tuple(to), message, encode(message))))
+        else:
+            self._transmit(to, message, encode(message))
+
+    def _transmit(self, to: Sequence[ProcessId], message: Wire, data: bytes) -> None:
+        framed = frame(data)
+        for receiver in to:
+            self.messages_out += 1
+            link = self.links.get(receiver)
+            if link is not None:
+                if link.add(framed):
+                    self._dirty.append(link)
+            elif receiver == self.id:
+                self._to_self.append(data)
+            else:
+                self._send_to_client(receiver, message, framed)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def _send_to_client(self, client: ProcessId, message: Wire, framed: bytes) -> None:
+        """A client that is not connected here asks again, and then to all members of the group."""
+        channel = self.clients.get(client)
+        if channel is None:
+            return
+        if isinstance(message, Reply):
+            for id_ in message.ids:
+                size = channel.open.pop(id_, None)
+                if size is not None:
+                    self.open_messages -= 1
+                    self.open_bytes -= size
+        channel.send_reply(framed)
+
+    def touch_sender(self, sender: Sender, framed: bytes) -> None:
+        """For what the server itself has to say on a connection."""
+        if sender.add(framed):
+            self._dirty.append(sender)
+        self._touch()
+
+    def multicast(self, message: AppMessage) -> None:
+        if self._trace is not None:
+            now = time.time_ns() // 1_000
+            self._trace.multicast(message.id, message.sender, message.seq, message.dst, now, len(message.payload))
+
+    def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._deliver_now, (position, message, final_ts)))
+        else:
+            self._deliver_now(position, message, final_ts)
+
+    def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        if self._trace is not None:
+            self._trace.delivery(position, message.id, _FINAL, final_ts, time.time_ns() // 1_000)
+        if self.journal.append(position, message, final_ts) and self.application is not None:
+            self.application.deliver(position, message)
+
+    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._deliver_all_now, (first, batch)))
+        else:
+            self._deliver_all_now(first, batch)
+
+    def _deliver_all_now(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        if first != self.journal.next:  # after a restart: some of it is known
+            for position, (message, ts) in enumerate(batch, first):
+                self._deliver_now(position, message, ts)
+            return
+        if self._trace is not None:
+            now = time.time_ns() // 1_000
+            self._trace.deliveries([(first + i, m.id, _FINAL, ts, now) for i, (m, ts) in enumerate(batch)])
+        self.journal.extend(batch)
+        if self.application is not None:
+            for position, (message, _) in enumerate(batch, first):
+                self.application.deliver(position, message)
+
+    def opt_deliver(self, position: int, message: AppMessage) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._opt_deliver_now, (position, message)))
+        else:
+            self._opt_deliver_now(position, message)
+
+    def _opt_deliver_now(self, position: int, message: AppMessage) -> None:
+        if self._trace is not None:
+            self._trace.delivery(position, message.id, _OPTIMISTIC, None, time.time_ns() // 1_000)
+        if self.application is not None:
+            self.application.opt_deliver(position, message)
+
+    def restored(self, position: int) -> None:
+        if self._is_gated:
+            self._held.append((self._barrier, self._restored_now, (position,)))
+        else:
+            self._restored_now(position)
+
+    def _restored_now(self, position: int) -> None:
+        if position > self.journal.next:
+            self.journal.skip_to(position)
+        if self._trace is not None:
+            self._trace.restored(position, time.time_ns() // 1_000)
+
+    def set_timer(self, key: TimerKey, after_us: int) -> None:
+        if after_us <= 0:
+            self._zero_timers[key] = None
+            self._touch()
+            return
+        running = self._timers.get(key)
+        if running is not None:
+            running.cancel()
+        self._timers[key] = self._loop.call_later(after_us / 1e6, self._fire, key)
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        self._zero_timers.pop(key, None)
+        running = self._timers.pop(key, None)
+        if running is not None:
+            running.cancel()
+
+    # -- the disk as a barrier
+
+    def persist(self, record: Record) -> None:
+        self._barrier = self.log.append(encode(record))
+        self._is_gated = self._waits_for_disk
+        self._touch()
+
+    def snapshot(self, record: Record) -> None:
+        self._barrier = self.log.append_snapshot(encode(record))
+        self._is_gated = self._waits_for_disk
+        self._touch()
+
+    def on_durable(self) -> None:
+        """The disk has caught up: what waited for it happens now, in order."""
+        durable, held = self.log.durable, self._held
+        while held and held[0][0] <= durable:
+            _, action, args = held.popleft()
+            action(*args)
+        self._is_gated = bool(held) or self._barrier > durable
+        self._touch()
+
+    @property
+    def problem(self) -> str | None:
+        """What people should know of."""
+        if self.log.waits_for_space:
+            return "the disk is full: nothing is acknowledged until there is space"
+        return None if self._trace is None else self._trace.failed
+
+    @property
+    def undurable(self) -> int:
+        return max(0, self._barrier - self.log.durable)
+
+    # -- trace
+
+    def _trace_start(self, sender: ProcessId, message: Wire) -> None:
+        assert self._trace is not None
+        now = time.time_ns() // 1_000
+        for app_message in getattr(message, "messages", ()):
+            id_ = app_message.id
+            seq = id_ & ((1 << SEQ_BITS) - 1)
+            self._trace.multicast(id_, id_ >> SEQ_BITS, seq, app_message.dst, now, len(app_message.payload))
+
+    def _trace_wire(self, sender: ProcessId, message: Wire, size: int) -> None:
+        assert self._trace is not None
+        now = time.time_ns() // 1_000
+        kind = str(message.__struct_config__.tag)
+        for about in message.about() or (None,):
+            self._trace.wire(sender, self.id, kind, about, size, now, now)

@@ -1,0 +1,104 @@
+"""Runs a node until it is told to stop: `python -m amcast.net cluster.toml g1.p0`, or `amcast node`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..core import UsageError
+from .application import StateMachine
+from .config import ClusterConfig, load_config
+from .server import NodeServer
+from .storage import CorruptLogError
+
+# Handlers make tuples that die at once and hardly a cycle: the collector need not look so often.
+_GC_THRESHOLD = 50_000
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, process, what happened."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "process": self._name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+def log_as_json(name: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(name))
+    root = logging.getLogger("amcast")
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    root.propagate = False
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # pragma: no cover - a platform without it
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
+    """Runs until SIGTERM or SIGINT; raises what broke the node, if anything did.
+
+    SIGHUP reads the clock offset of the configuration again.
+    """
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    server = NodeServer(config, name, machine)
+    loop.add_signal_handler(signal.SIGHUP, server.reload_clock)
+    loop.set_exception_handler(lambda _, context: server.on_loop_problem(context))
+    gc.set_threshold(_GC_THRESHOLD, 20, 50)
+    try:
+        await server.start()
+        gc.freeze()
+        server.failure.add_done_callback(lambda _: stopped.set())
+        await stopped.wait()
+        if server.failure.done():
+            server.failure.result()
+    finally:
+        await server.stop()
+
+
+def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
+    """Blocks. An embedded application passes its state machine: `apply` is called for each message, in order."""
+    log_as_json(name)
+    run_in_loop(serve(config, name, machine))
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        sys.stderr.write("usage: python -m amcast.net CLUSTER.TOML PROCESS\n")
+        return 2
+    try:
+        run_node(load_config(Path(arguments[0])), arguments[1])
+    except (UsageError, CorruptLogError, OSError) as error:
+        sys.stderr.write(f"amcast: {error}\n")
+        return 2
+    return 0

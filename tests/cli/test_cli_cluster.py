@@ -1,0 +1,93 @@
+"""A real cluster from the command line: up, send, tail, load, status, logs, down; and its trace, checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amcast.net.local import LocalCluster
+
+PROGRAM = [sys.executable, "-c", "from amcast.cli import main; main()"]
+
+
+def amcast(*words: str, cwd: Path, code: int = 0) -> str:
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, cwd=cwd, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def document(*words: str, cwd: Path) -> Any:
+    return json.loads(amcast(*words, "--json", cwd=cwd))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    if (tmp_path / ".amcast" / "cluster.toml").exists():
+        LocalCluster(tmp_path / ".amcast").stop()
+
+
+def test_the_life_of_a_cluster(folder: Path) -> None:
+    up = document("up", "--groups", "2", "--durability", "memory", "--trace-wire", cwd=folder)
+    assert [process["id"] for process in up["processes"]] == [f"g{g}.p{p}" for g in (1, 2) for p in range(3)]
+    assert all(process["up"] for process in up["processes"])
+
+    sent = document("send", "g1,g2", "hello", cwd=folder)
+    assert sent["groups"] == ["g1", "g2"]
+    tail = json.loads(amcast("tail", "g2", "-n", "1", "--json", cwd=folder))
+    assert tail["message"] == sent["message"]
+    assert tail["position"] == 0
+    assert "hello" in amcast("tail", "g1", "-n", "1", cwd=folder)
+
+    load = document("load", "--messages", "300", "--clients", "3", cwd=folder)
+    assert load["messages"] == 300
+    assert 0 < load["latency_us"]["p50"] <= load["latency_us"]["p99"] <= load["latency_us"]["max"]
+
+    status = document("status", cwd=folder)
+    assert sum(process["is_leader"] for process in status["processes"]) == 2
+    assert all(process["lag"] == 0 for process in status["processes"])
+    assert json.loads(amcast("logs", "g1.p0", cwd=folder).splitlines()[0])["process"] == "g1.p0"
+
+    assert "301 messages in run" in amcast("down", "--collect", "run", cwd=folder)
+    assert not (folder / ".amcast").exists()
+    report = document("check", "run", cwd=folder)
+    assert report["verdict"] == "pass"
+    assert report["properties"]["genuine"] == "pass"
+
+
+def test_a_cluster_that_was_kept_goes_on_where_it_ended(folder: Path) -> None:
+    amcast("up", "-p", "skeen", "--groups", "2", cwd=folder)
+    first = document("send", "g1,g2", "one", cwd=folder)
+    amcast("down", "--keep", cwd=folder)
+    amcast("up", cwd=folder)
+    document("send", "g1", "two", cwd=folder)
+    lines = [json.loads(line) for line in amcast("tail", "g1", "-n", "2", "--json", cwd=folder).splitlines()]
+    assert [line["position"] for line in lines] == [0, 1]
+    assert lines[0]["message"] == first["message"]
+    assert document("status", cwd=folder)["protocol"] == "skeen"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["up", "-p", "nothing"], "there is no protocol 'nothing'"),
+        (["up", "--durability", "hope"], "there is no durability 'hope'"),
+        (["up", "--network", "mars"], "there is no network 'mars'"),
+        (["up", "--replicas", "2"], "no majority"),
+        (["down"], "can't read .amcast/cluster.toml"),
+        (["status"], "can't read .amcast/cluster.toml"),
+        (["send", "g1", "x"], "can't read .amcast/cluster.toml"),
+        (["node", "--config", "none.toml", "--id", "g1.p0"], "can't read none.toml"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_leaves_nothing_behind(words: list[str], problem: str, tmp_path: Path) -> None:
+    output = amcast(*words, cwd=tmp_path, code=2)
+    assert problem in output
+    assert len(output.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,87 @@
+"""Clusters for tests: all nodes in one event loop, real sockets and disks, no operating-system processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from amcast.net.application import StateMachine
+from amcast.net.config import ClusterConfig
+from amcast.net.local import LocalCluster, plan
+from amcast.net.server import NodeServer
+from amcast.net.storage import Durability
+
+
+class Cluster:
+    """Nodes can be stopped and started again by name."""
+
+    def __init__(self, config: ClusterConfig, machines: dict[str, StateMachine]) -> None:
+        self.config = config
+        self.machines = machines
+        self.servers: dict[str, NodeServer] = {}
+
+    async def start(self, *names: str) -> None:
+        for name in names or [entry.id for entry in self.config.process]:
+            server = NodeServer(self.config, name, self.machines.get(name))
+            self.servers[name] = server
+            await server.start()
+
+    async def stop(self, *names: str) -> None:
+        for name in names or list(self.servers):
+            await self.servers.pop(name).stop()
+
+    def leader(self, group: int) -> str:
+        for name, server in self.servers.items():
+            if server.node.group == group and server.node.process.is_leader:
+                return name
+        raise LookupError(f"g{group} has no leader")
+
+    def has_leaders(self) -> bool:
+        """Whether everyone knows the process that orders for its group, and that process knows it as well."""
+        nodes = {server.node.id: server.node for server in self.servers.values()}
+        leaders = [node.process.leader for node in nodes.values()]
+        return all(leader in nodes and nodes[leader].process.is_leader for leader in leaders)
+
+
+async def eventually(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
+    """Waits for a condition, not for a time: the timeout is how long a failing test takes."""
+    async with asyncio.timeout(timeout):
+        while not condition():
+            await asyncio.sleep(0.01)
+    assert condition(), what
+
+
+@asynccontextmanager
+async def running(
+    folder: Path,
+    protocol: str = "fastcast",
+    groups: int = 2,
+    replicas: int | None = None,
+    machines: dict[str, StateMachine] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Cluster]:
+    settings.setdefault("durability", Durability.MEMORY)
+    config = plan(folder, protocol, groups, replicas, **settings)
+    LocalCluster.create(folder, config)
+    cluster = Cluster(config, machines or {})
+    try:
+        await cluster.start()
+        await eventually(cluster.has_leaders, "every group has a leader")
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Each test has a loop of its own, of the kind that nodes use."""
+
+    async def guarded() -> None:
+        async with asyncio.timeout(120):
+            await test()
+
+    uvloop.run(guarded())

@@ -1,0 +1,122 @@
+"""Simulated runs whose machines also trace as nodes do: each boot into files of its own, every repeat written again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amcast.core import AppMessage, ProcessId, Timestamp
+from amcast.net.tracing import TraceWriter
+from amcast.sim import simulate
+from amcast.sim.run import SimResult
+from amcast.sim.scenario import Scenario
+from amcast.sim.watch import Watch
+from amcast.trace import FINAL, NULL, OPTIMISTIC, Recorder
+from amcast.trace.schema import CRASH, RESTART, RESTORED
+
+NETWORK = 10_000  # whoever writes down what the network does
+EPOCH_US = 1_790_000_000_000_000  # nodes have the time of day
+
+
+class NodeTraces:
+    """One writer a process; a new one when it starts again, none while it is down."""
+
+    def __init__(self, folder: Path, groups: dict[ProcessId, int | None]) -> None:
+        self._folder = folder
+        self._groups = groups
+        self._boots = dict.fromkeys(groups, 0)
+        self._writers = {process: self._open(process) for process in groups}
+
+    def _open(self, process: ProcessId) -> TraceWriter:
+        group = self._groups[process]
+        return TraceWriter(self._folder, process, -1 if group is None else group, self._boots[process], wire=True)
+
+    def of(self, process: ProcessId) -> TraceWriter | None:
+        return self._writers.get(process)
+
+    def crash(self, process: ProcessId) -> None:
+        kill(self._writers.pop(process))
+
+    def restart(self, process: ProcessId) -> None:
+        self._boots[process] += 1
+        self._writers[process] = self._open(process)
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+
+def kill(writer: TraceWriter) -> None:
+    """All is written, and nobody says that it is."""
+    writer.flush()
+    for file, _ in writer._files:
+        os.close(file)
+
+
+def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimResult:
+    """The run as the simulator recorded it, while its machines wrote raw files to the folder."""
+    topology = scenario.topology()
+    groups = {process: topology.group_of(process) for process in (*topology.processes, *topology.clients)}
+    traces = NodeTraces(folder, groups)
+    network = TraceWriter(folder, NETWORK, -1, 0, wire=True)
+
+    class TracingRecorder(Recorder):
+        def fault(self, process: ProcessId, t_us: int, what: str, detail: str) -> None:
+            super().fault(process, t_us, what, detail)
+            if what == CRASH:
+                traces.crash(process)
+            elif what == RESTART:
+                traces.restart(process)
+
+        def wire(self, src: Any, dst: Any, kind: Any, msg: Any, nbytes: Any, sent_us: Any, received_us: Any) -> None:
+            super().wire(src, dst, kind, msg, nbytes, sent_us, received_us)
+            received = None if received_us is None else EPOCH_US + received_us
+            network.wire(src, dst, kind, msg, nbytes, EPOCH_US + sent_us, received)
+
+    class TracingWatch(Watch):
+        def writer(self, process: ProcessId) -> TraceWriter:
+            writer = traces.of(process)
+            assert writer is not None, "who is down does nothing"
+            return writer
+
+        def now(self) -> int:
+            return EPOCH_US + self._loop.now
+
+        def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
+            super().saw_multicast(process, message)
+            size = len(message.payload)
+            self.writer(process).multicast(message.id, process, message.seq, message.dst, self.now(), size)
+            for group in message.dst:  # and whoever hears of it, later
+                member = traces.of(self._topology.members(group)[0])
+                if member is not None:
+                    member.multicast(message.id, process, message.seq, message.dst, self.now() + 5, size)
+
+        def saw_delivery(
+            self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
+        ) -> None:
+            super().saw_delivery(process, position, message, ts, optimistic)
+            kind = OPTIMISTIC if optimistic else FINAL
+            if position % 2:
+                self.writer(process).delivery(position, message.id, kind, ts, self.now())
+            else:
+                stamp = NULL if ts is None else ts
+                self.writer(process).deliveries([(position, message.id, kind, stamp, self.now())])
+
+        def saw_restored(self, process: ProcessId, position: int) -> None:
+            super().saw_restored(process, position)
+            self.writer(process).restored(position, self.now())
+
+    with monkeypatch.context() as patch:
+        patch.setattr("amcast.sim.run.Watch", TracingWatch)
+        patch.setattr("amcast.sim.run.Recorder", TracingRecorder)
+        result = simulate(scenario)
+    traces.close()
+    network.close()
+    return result
+
+
+def restored_of(run_faults: Any) -> list[tuple[int, str]]:
+    return [(fault.process, fault.detail) for fault in run_faults if fault.what == RESTORED]
