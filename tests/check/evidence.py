@@ -107,24 +107,32 @@ def _fifo(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
 
 
 def _genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
-    wire = oracle.run.wire
-    rows = list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
     row = (*processes, messages[0] if messages else NULL)
-    assert row in rows
+    assert row in oracle.spoken()
     assert not oracle.may_speak(*row)
 
 
 def _minimality(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
-    wire = oracle.run.wire
-    rows = list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
-    assert (*processes, *messages) in rows
-    concerned = set().union(*(oracle.concerned(message) for message in oracle.dst))
-    assert not set(processes) <= concerned
+    (message,) = messages
+    assert (*processes, message) in oracle.spoken()
+    assert not set(processes) <= oracle.busy()
+
+
+def _quasi_genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    assert not messages
+    assert tuple(processes) in {(src, dst) for src, dst, _ in oracle.spoken()}
+    assert not set(processes) <= oracle.busy()
 
 
 def _partially_genuine(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
-    _genuine(oracle, messages, processes)
-    assert len(oracle.dst[messages[0]]) == 1
+    (message,) = messages
+    assert (*processes, message) in oracle.spoken()
+    assert not oracle.may_speak_of_local(*processes, message)
+
+
+def _local_order(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    (message,), (process,) = messages, processes
+    assert (process, message) in oracle.late_guesses()
 
 
 _CHECKS = {
@@ -139,5 +147,7 @@ _CHECKS = {
     "fifo": _fifo,
     "genuine": _genuine,
     "minimality": _minimality,
+    "quasi-genuine": _quasi_genuine,
     "partially-genuine": _partially_genuine,
+    "local-order": _local_order,
 }

@@ -84,9 +84,15 @@ class Oracle:
             "acyclic": lambda: self.shortest_cycle() is None,
             "timestamps": self.timestamps_hold,
             "fifo": self.fifo_holds,
+            "local-order": self.local_order_holds,
         }
         if len(self.run.wire):
-            checks["genuine"] = self.genuine_holds
+            checks |= {
+                "genuine": self.genuine_holds,
+                "minimality": self.minimality_holds,
+                "quasi-genuine": self.quasi_genuine_holds,
+                "partially-genuine": self.partially_genuine_holds,
+            }
         if self.info.complete:
             checks |= {"validity": self.validity_holds, "agreement": self.agreement_holds}
         return {name for name, holds in checks.items() if not holds()}
@@ -176,10 +182,45 @@ class Oracle:
             return set()
         return {self.sender[msg], *(p for p, group in self.group_of.items() if group in self.dst[msg])}
 
-    def genuine_holds(self) -> bool:
+    def spoken(self) -> list[tuple[int, int, int]]:
+        """From, to, and the message that it was about."""
         wire = self.run.wire
-        rows = zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True)
-        return all(self.may_speak(src, dst, msg) for src, dst, msg in rows)
+        return list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
+
+    def local_order_holds(self) -> bool:
+        return not self.late_guesses()
+
+    def late_guesses(self) -> set[tuple[int, int]]:
+        """Processes, and messages that they delivered optimistically after they had delivered them for good."""
+        rows = self.run.deliveries
+        times = zip(rows.process.tolist(), rows.msg.tolist(), rows.kind.tolist(), rows.t_us.tolist(), strict=True)
+        final: dict[tuple[int, int], int] = {}
+        guesses: list[tuple[int, int, int]] = []
+        for process, msg, kind, t_us in times:
+            if kind == FINAL:
+                final[process, msg] = t_us
+            else:
+                guesses.append((process, msg, t_us))
+        return {(p, msg) for p, msg, t_us in guesses if t_us > final.get((p, msg), t_us)}
+
+    def genuine_holds(self) -> bool:
+        return all(self.may_speak(src, dst, msg) for src, dst, msg in self.spoken())
+
+    def minimality_holds(self) -> bool:
+        return all({src, dst} <= self.busy() for src, dst, msg in self.spoken() if msg != NULL)
+
+    def quasi_genuine_holds(self) -> bool:
+        return all({src, dst} <= self.busy() for src, dst, _ in self.spoken())
+
+    def busy(self) -> set[int]:
+        """All that some message concerns."""
+        return set().union(*(self.concerned(msg) for msg in self.dst))
+
+    def partially_genuine_holds(self) -> bool:
+        return all(self.may_speak_of_local(src, dst, msg) for src, dst, msg in self.spoken())
+
+    def may_speak_of_local(self, src: int, dst: int, msg: int) -> bool:
+        return len(self.dst.get(msg, ())) != 1 or {src, dst} <= self.concerned(msg)
 
     def may_speak(self, src: int, dst: int, msg: int) -> bool:
         if msg != NULL:

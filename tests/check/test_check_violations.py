@@ -59,6 +59,10 @@ def test_a_good_trace_passes_every_check(trace: Trace) -> None:
         "timestamps",
         "fifo",
         "genuine",
+        "minimality",
+        "quasi-genuine",
+        "partially-genuine",
+        "local-order",
     }
 
 
@@ -469,7 +473,7 @@ def test_genuineness_is_unknown_without_the_wire(two_of_three: Trace) -> None:
     assert report.verdict == "unknown"
 
 
-# ------------------------------------------------------------- minimality and partially-genuine
+# ------------------------------------------------------------------------ weaker than genuine
 
 
 def test_minimality_lets_groups_speak_that_some_message_concerns(two_of_three: Trace) -> None:
@@ -490,20 +494,33 @@ def test_minimality_forbids_groups_that_no_message_concerns() -> None:
     assert first(report, "minimality").explanation == words
 
 
-def test_partial_genuineness_is_about_messages_to_one_group(two_of_three: Trace) -> None:
-    two_of_three.claims = ("partially-genuine",)
-    two_of_three.wire.append((0, 4, "RELAY", 1, 50, 60))
+def test_quasi_genuine_concerns_strangers_only(two_of_three: Trace) -> None:
+    two_of_three.claims = ("quasi-genuine",)
+    two_of_three.wire.append((0, 4, "FORWARD", 1, 50, 60))  # another message concerns it
     assert judge(two_of_three).verdict == "pass"
-    two_of_three.wire.append((0, 4, "RELAY", 2, 50, 60))
+    two_of_three.wire.append((0, 77, "GOSSIP", None, 50, 60))
+    report = judge(two_of_three)
+    assert failed(report) == {"quasi-genuine"}
+    words = "g1.p0 sent GOSSIP to c77, but no message concerns c77"
+    assert first(report, "quasi-genuine").explanation == words
+
+
+def test_partially_genuine_concerns_messages_to_one_group_only(two_of_three: Trace) -> None:
+    two_of_three.claims = ("partially-genuine",)
+    two_of_three.wire.append((0, 4, "FORWARD", 1, 50, 60))  # an auxiliary group orders a message to two
+    assert judge(two_of_three).verdict == "pass"
+    two_of_three.wire.append((4, 0, "FORWARD", 2, 50, 60))
     report = judge(two_of_three)
     assert failed(report) == {"partially-genuine"}
-    assert "which does not concern g1.p0" in first(report, "partially-genuine").explanation
+    words = "g3.p0 sent FORWARD to g1.p0 about m2, which does not concern g1.p0"
+    assert first(report, "partially-genuine").explanation == words
 
 
-@pytest.mark.parametrize("claim", ["minimality", "partially-genuine"])
-def test_weaker_claims_are_unknown_without_the_wire(two_of_three: Trace, claim: str) -> None:
-    two_of_three.claims, two_of_three.wire = (claim,), []
-    assert judge(two_of_three).properties[claim] == "unknown"
+@pytest.mark.parametrize("name", ["minimality", "quasi-genuine", "partially-genuine"])
+def test_the_weaker_promises_need_the_wire_too(two_of_three: Trace, name: str) -> None:
+    two_of_three.claims = (name,)
+    two_of_three.wire = []
+    assert judge(two_of_three).properties[name] == "unknown"
 
 
 # -------------------------------------------------------------------------------------- report

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import amcast.pipeline
 from amcast.pipeline import spark_session, stop_session
+from tests.cli.cli_harness import Cli
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +21,19 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("local[2]", options={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"})
     yield session
     stop_session(session)
+
+
+@pytest.fixture
+def cli(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Cli:
+    """The command line in this process and in an empty folder, on the session that is there."""
+
+    @contextmanager
+    def shared(*_: object, **__: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(amcast.pipeline, "session", shared)
+    monkeypatch.setattr(sys.modules["amcast.pipeline.session"], "session", shared)
+    monkeypatch.chdir(tmp_path)
+    return Cli(monkeypatch, capsys)

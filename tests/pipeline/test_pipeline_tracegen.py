@@ -66,5 +66,22 @@ def test_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
 def test_misuse_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="swap-replica"):
         generate_trace(tmp_path / "run", TraceSpec(damages=("nonsense",)))
-    with pytest.raises(UsageError, match="exists"):
+    (tmp_path / "taken").touch()
+    with pytest.raises(UsageError, match="exists and is not a folder"):
+        generate_trace(tmp_path / "taken", TraceSpec())
+    with pytest.raises(UsageError, match="is not empty"):
         generate_trace(tmp_path, TraceSpec())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_trace_appears_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(*_: object) -> None:
+        assert list(tmp_path.rglob("*.parquet")), "it stops in the middle of the tables"
+        raise error
+
+    monkeypatch.setattr("amcast.pipeline.tracegen.encode_run_info", fail)
+    with pytest.raises(UsageError if error is OSError else error):
+        generate_trace(tmp_path / "some" / "where", TraceSpec(deliveries=1_000))
+    assert not list(tmp_path.iterdir())

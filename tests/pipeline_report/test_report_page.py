@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from amcast.cli import _report
 from amcast.core import UsageError
 from amcast.pipeline._inspect import inspect_run
+from amcast.pipeline._whole import new_folder
 from amcast.pipeline.checks import RunReport, Violation
 from amcast.pipeline.figures import all_figures
 from amcast.pipeline.ingest import Quarantined
 from amcast.pipeline.metrics import METRICS
 from amcast.pipeline.report import _write, free_place, write_report
 from amcast.pipeline.report._excerpt import excerpt, run_around
-from amcast.pipeline.report._folder import new_folder
 from amcast.pipeline.report._html import embed_svg, number
 from amcast.pipeline.report._page import Content, page
 from tests.pipeline_report.report_traces import BY_HAND, CROSSED, TINY, HandMade, run_command
@@ -170,7 +170,7 @@ def test_nothing_is_left_on_failure(
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
-    with pytest.raises(UsageError, match="not empty"), new_folder(tmp_path / "taken"):
+    with pytest.raises(UsageError, match="not empty"), new_folder(tmp_path / "taken", "report"):
         pass
     assert (tmp_path / "taken" / "file").read_text() == "mine"
 

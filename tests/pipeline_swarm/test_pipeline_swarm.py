@@ -86,9 +86,9 @@ def test_a_folder_of_another_swarm_is_refused(tmp_path: Path) -> None:
 def test_a_task_keeps_a_few_findings_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amcast.pipeline.swarm.task.FOUND_MAX", 1)
     monkeypatch.setattr("amcast.pipeline.swarm.task.SHRINK_TRIES", 3)
-    spec = SwarmSpec((Cell("fastcast"),), seeds=30, variant=MUTANT)
-    rows = run_chunk(spec, Plan(spec, (30,), 1).chunks()[0]).to_pylist()
-    assert rows[0]["schedules"] == 30
+    spec = SwarmSpec((Cell("fastcast"),), seeds=6, variant=MUTANT)
+    rows = run_chunk(spec, Plan(spec, (6,), 1).chunks()[0]).to_pylist()
+    assert rows[0]["schedules"] == 6
     assert rows[0]["violations"] > 1
     assert len(rows) == 2
 
@@ -127,8 +127,8 @@ def test_a_stopped_swarm_goes_on_and_says_what_the_seeds_say_locally(swarm_spark
 
 
 def test_a_violation_comes_back_shrunk_with_its_scenario(swarm_spark: SparkSession, tmp_path: Path) -> None:
-    spec = SwarmSpec((Cell("fastcast"),), seeds=24, variant=MUTANT)
-    result = run_swarm(swarm_spark, Plan(spec, (12,), 2), tmp_path / "swarm")
+    spec = SwarmSpec((Cell("fastcast"),), seeds=2, variant=MUTANT)
+    result = run_swarm(swarm_spark, Plan(spec, (1,), 2), tmp_path / "swarm")
     assert result.violations >= 1
     assert result.found
     run = runner(MUTANT)

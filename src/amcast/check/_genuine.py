@@ -1,11 +1,17 @@
-"""Genuineness, from the wire: only a message's sender and its destinations take steps for it.
+"""Genuineness, from the wire: only a message's sender and its destinations take steps for it. And weaker promises.
 
-A row that names a message must have both ends among that message's sender and the members of its
-destinations. A row that names none must stay inside a group, or join two ends that some one message
-involves both.
+- genuine: a row that names a message has both ends among that message's sender and the members of its destinations.
+  A row that names none stays inside a group, or joins two ends that some one message involves both.
+- minimality: both ends of a row that names a message are involved in some message of the run, not necessarily in this
+  one. Rows that name none are upkeep, and are not judged.
+- quasi-genuine: as the run's own `senders_to` settles it, if it declares one (see `_senders_to`). Otherwise only
+  processes that some message of the run involves exchange anything at all.
+- partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,36 +19,91 @@ from ..core import ProcessId
 from ..trace import NULL
 from ..trace.run import Int32s, Int64s
 from ._history import Bools, History
+from ._senders_to import check_by_senders_to
 from .report import VIOLATIONS_PER_PROPERTY, Findings
 
 
-def check_genuine(history: History, findings: Findings) -> None:
-    if "genuine" not in history.info.claims:
-        return
-    wire = history.run.wire
-    if not len(wire) and len(history.run.deliveries):
-        findings.unknown("genuine", "the wire was not recorded: nobody can say who spoke to whom")
-        return
-    findings.begin("genuine")
-    names_message = wire.msg != NULL
-    check_named(history, "genuine", np.flatnonzero(names_message), findings)
+def check_wire(history: History, findings: Findings) -> None:
+    for name, check in _CHECKS.items():
+        if name not in history.info.claims:
+            continue
+        if not len(history.run.wire) and len(history.run.deliveries):
+            findings.unknown(name, "the wire was not recorded: nobody can say who spoke to whom")
+        else:
+            findings.begin(name)
+            check(history, findings)
+
+
+def _check_genuine(history: History, findings: Findings) -> None:
+    names_message = history.run.wire.msg != NULL
+    named = np.flatnonzero(names_message)
+    message, known = _messages_of(history, named)
+    good = known.copy()
+    good[known] = _are_involved(history, message[known], named[known])
+    for row in named[~good][:VIOLATIONS_PER_PROPERTY]:
+        _report_named(history, "genuine", int(row), findings)
     _check_unnamed(history, np.flatnonzero(~names_message), findings)
 
 
-def check_named(history: History, name: str, rows: Int64s, findings: Findings) -> None:
-    """Rows that name a message: both ends are its sender or a member of a destination."""
+def _check_minimality(history: History, findings: Findings) -> None:
     wire = history.run.wire
-    ids = history.ids[: history.multicast_count]
-    message = np.searchsorted(ids, wire.msg[rows])
+    named = wire.msg != NULL
+    for row in np.flatnonzero(named & ~_are_busy(history))[:VIOLATIONS_PER_PROPERTY].tolist():
+        _report_idle(history, "minimality", [int(wire.msg[row])], row, findings)
+
+
+def _check_quasi_genuine(history: History, findings: Findings) -> None:
+    if "senders_to" in history.info.extra:
+        check_by_senders_to(history, findings)
+        return
+    for row in np.flatnonzero(~_are_busy(history))[:VIOLATIONS_PER_PROPERTY].tolist():
+        _report_idle(history, "quasi-genuine", [], row, findings)
+
+
+def _are_busy(history: History) -> Bools:
+    """For each row, whether some message involves its ends, each of them."""
+    wire = history.run.wire
+    return _is_busy(history, wire.src) & _is_busy(history, wire.dst)
+
+
+def _report_idle(history: History, name: str, messages: list[int], row: int, findings: Findings) -> None:
+    wire = history.run.wire
+    ends = [int(wire.src[row]), int(wire.dst[row])]
+    strangers = [end for end in dict.fromkeys(ends) if not _is_busy(history, np.array([end], np.int32))[0]]
+    what = f"{_said(history, row)}, but no message concerns {history.names(strangers)}"
+    findings.fail(name, messages, ends, what)
+
+
+def _check_partially_genuine(history: History, findings: Findings) -> None:
+    named = np.flatnonzero(history.run.wire.msg != NULL)
+    message, known = _messages_of(history, named)
+    local = np.flatnonzero(known)[history.sizes[message[known]] == 1]
+    bad = local[~_are_involved(history, message[local], named[local])]
+    for row in named[bad][:VIOLATIONS_PER_PROPERTY]:
+        _report_named(history, "partially-genuine", int(row), findings)
+
+
+def _messages_of(history: History, rows: Int64s) -> tuple[Int64s, Bools]:
+    """The numbers of the messages that rows name, and whether they were multicast."""
+    ids, wanted = history.ids[: history.multicast_count], history.run.wire.msg[rows]
+    message = np.searchsorted(ids, wanted)
     known = message < len(ids)
-    known[known] = ids[message[known]] == wire.msg[rows[known]]
-    good = np.zeros(len(rows), np.bool_)
-    for_message, known_rows = message[known], rows[known]
-    good[known] = _is_involved(history, for_message, wire.src[known_rows]) & _is_involved(
-        history, for_message, wire.dst[known_rows]
-    )
-    for row in rows[~good][:VIOLATIONS_PER_PROPERTY]:
-        _report_named(history, name, int(row), findings)
+    known[known] = ids[message[known]] == wanted[known]
+    return message, known
+
+
+def _are_involved(history: History, message: Int64s, rows: Int64s) -> Bools:
+    """Both ends."""
+    wire = history.run.wire
+    return _is_involved(history, message, wire.src[rows]) & _is_involved(history, message, wire.dst[rows])
+
+
+def _is_busy(history: History, process: Int32s) -> Bools:
+    """Does any message involve the process?"""
+    reached = np.zeros(len(history.groups) + 1, np.bool_)
+    reached[history.dst] = True
+    reached[-1] = False  # clients
+    return reached[group_indexes(history, process)] | np.isin(process, history.sender)
 
 
 def _is_involved(history: History, message: Int64s, process: Int32s) -> Bools:
@@ -64,13 +125,19 @@ def _report_named(history: History, name: str, row: int, findings: Findings) -> 
     msg, ends = int(wire.msg[row]), [int(wire.src[row]), int(wire.dst[row])]
     at = int(np.searchsorted(history.ids[: history.multicast_count], msg))
     is_known = at < history.multicast_count and history.ids[at] == msg
-    said = f"{history.name(ends[0])} sent {wire.kinds[wire.kind[row]]} to {history.name(ends[1])}"
+    said = _said(history, row)
     if not is_known:
         explanation = f"{said} about message {msg}, which nobody multicast"
     else:
         strangers = [end for end in dict.fromkeys(ends) if not _involves(history, at, end)]
         explanation = f"{said} about {history.message_name(at)}, which does not concern {history.names(strangers)}"
     findings.fail(name, [msg], ends, explanation)
+
+
+def _said(history: History, row: int) -> str:
+    wire = history.run.wire
+    src, dst = history.name(int(wire.src[row])), history.name(int(wire.dst[row]))
+    return f"{src} sent {wire.kinds[wire.kind[row]]} to {dst}"
 
 
 def _involves(history: History, message: int, process: ProcessId) -> bool:
@@ -90,7 +157,7 @@ def _check_unnamed(history: History, rows: Int64s, findings: Findings) -> None:
             return
         ends = [int(src[at]), int(dst[at])]
         if not shared.message_of(ends, [int(from_group[at]), int(to_group[at])]):
-            said = f"{history.name(ends[0])} sent {wire.kinds[wire.kind[rows[at]]]} to {history.name(ends[1])}"
+            said = _said(history, int(rows[at]))
             findings.fail("genuine", [], ends, f"{said}, and no message concerns both")
 
 
@@ -128,3 +195,11 @@ class _Shared:
         found = np.zeros(len(history.groups), np.bool_)
         found[history.dst[np.repeat(chosen, history.sizes)]] = True
         return found
+
+
+_CHECKS: dict[str, Callable[[History, Findings], None]] = {
+    "genuine": _check_genuine,
+    "minimality": _check_minimality,
+    "quasi-genuine": _check_quasi_genuine,
+    "partially-genuine": _check_partially_genuine,
+}

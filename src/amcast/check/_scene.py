@@ -17,7 +17,7 @@ from ..trace import FINAL, NULL, Run, process_name
 from ..trace.run import Int64s
 from ..trace.schema import group_of_process
 from ._history import Bools
-from .report import Violation
+from .report import ABOUT_THE_WIRE, Violation
 
 ARROWS_MAX = 60
 HINTS_MAX = 300
@@ -26,7 +26,6 @@ FAULTS_MAX = 20
 EventKind = Literal["multicast", "final", "optimistic", "fault"]
 _AT_ONE_INSTANT: tuple[EventKind, ...] = ("fault", "multicast", "optimistic", "final")
 
-_ABOUT_THE_WIRE = frozenset({"genuine", "minimality", "partially-genuine"})
 _ABOUT_ABSENCE = frozenset({"validity", "agreement", "replicas", "prefix", "acyclic", "fifo"})
 
 
@@ -102,7 +101,7 @@ def _in_order(run: Run, processes: list[ProcessId]) -> list[ProcessId]:
 def _bad_pairs(violation: Violation) -> set[tuple[ProcessId, MessageId]]:
     """Which process did the wrong thing with which message."""
     messages, processes = violation.messages, violation.processes
-    if violation.property in _ABOUT_THE_WIRE:
+    if violation.property in ABOUT_THE_WIRE:
         return set()  # there the arrows are wrong, not the deliveries
     if violation.property in ("prefix", "acyclic"):
         followers = [*messages[1:], *messages[:1]]
@@ -175,11 +174,11 @@ def _arrows(run: Run, violation: Violation, lane_of: dict[ProcessId, int]) -> li
     wire = run.wire
     here = np.isin(wire.src, list(lane_of)) & np.isin(wire.dst, list(lane_of)) & (wire.src != wire.dst)
     about = np.isin(wire.msg, violation.messages)
-    if violation.property in _ABOUT_THE_WIRE and not violation.messages:
+    if violation.property in ABOUT_THE_WIRE and not violation.messages:
         about = wire.msg == NULL
     rows = np.flatnonzero(here & about)
     rows = rows[np.argsort(wire.sent_us[rows], kind="stable")]
-    if violation.property in _ABOUT_THE_WIRE:
+    if violation.property in ABOUT_THE_WIRE:
         guilty = _is_guilty(run, violation, rows)
         rows = rows[np.argsort(~guilty, kind="stable")][:ARROWS_MAX]
         rows = rows[np.argsort(wire.sent_us[rows], kind="stable")]
@@ -195,7 +194,7 @@ def _is_guilty(run: Run, violation: Violation, rows: Int64s) -> Bools:
 def _arrow(run: Run, violation: Violation, lane_of: dict[ProcessId, int], row: int) -> Arrow:
     wire = run.wire
     received, msg = int(wire.received_us[row]), int(wire.msg[row])
-    is_bad = violation.property in _ABOUT_THE_WIRE and bool(_is_guilty(run, violation, np.array([row]))[0])
+    is_bad = violation.property in ABOUT_THE_WIRE and bool(_is_guilty(run, violation, np.array([row]))[0])
     return Arrow(
         lane_of[int(wire.src[row])],
         lane_of[int(wire.dst[row])],

@@ -8,14 +8,12 @@ from __future__ import annotations
 from ..trace import Run
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
-from ._genuine import check_genuine
+from ._genuine import check_wire
 from ._history import History
 from ._optimistic import check_local_order
 from ._order import check_order
-from ._quasi_genuine import check_quasi_genuine
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
-from ._weaker import check_minimality, check_partially_genuine
 from .report import PROPERTIES, Findings, Report
 
 
@@ -30,10 +28,7 @@ def check_run(run: Run) -> Report:
     check_order(history, groups, findings)
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
-    check_genuine(history, findings)
-    check_minimality(history, findings)
-    check_partially_genuine(history, findings)
-    check_quasi_genuine(history, findings)
+    check_wire(history, findings)
     check_local_order(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:

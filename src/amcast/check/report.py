@@ -15,15 +15,8 @@ from ..core import MessageId, ProcessId
 Verdict = Literal["pass", "fail", "unknown"]
 
 ALWAYS_CHECKED = ("positions", "integrity", "validity", "agreement", "replicas", "prefix", "acyclic")
-CHECKED_IF_CLAIMED = (
-    "timestamps",
-    "fifo",
-    "genuine",
-    "minimality",
-    "quasi-genuine",
-    "partially-genuine",
-    "local-order",
-)
+ABOUT_THE_WIRE = ("genuine", "minimality", "quasi-genuine", "partially-genuine")
+CHECKED_IF_CLAIMED = ("timestamps", "fifo", *ABOUT_THE_WIRE, "local-order")
 PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
 
 VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the first few tell the story

@@ -78,7 +78,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except UsageError as error:
         _fail(str(error), USAGE)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         _fail("stopped", STOPPED)
     except Exception as error:
         # What the option parser raises tells people what they typed wrong; anything else is a bug of ours.
@@ -89,6 +89,8 @@ def main() -> None:
         hint = "" if "--help" in str(error) else "; see --help"
         _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
     else:
+        if code == STOPPED:  # typer makes an exit code of Ctrl-C, and says nothing
+            _fail("stopped", STOPPED)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -11,7 +11,18 @@ import typer
 from ..check import Report, check_run, space_time_svg, space_time_text
 from ..core import UsageError
 from ..trace import Run, read_run
-from ._output import EXIT_CODES, UNKNOWN, JsonOption, coloured, console, print_json, progress, show_report, worst
+from ._output import (
+    EXIT_CODES,
+    UNKNOWN,
+    JsonOption,
+    coloured,
+    console,
+    print_json,
+    progress,
+    saying,
+    show_report,
+    worst,
+)
 
 if TYPE_CHECKING:  # Spark takes a second to import: only who asks for it pays
     from ..pipeline import Quarantined, RunReport
@@ -57,7 +68,10 @@ def register(app: typer.Typer) -> None:
             raise UsageError("--master and --remote go with --engine spark")
         if engine == "spark" and diagram is not None:
             raise UsageError("with --engine spark, diagrams are drawn by: amcast report RUN...")
-        judged, set_aside = _on_spark(runs, master, remote) if engine == "spark" else (_in_memory(runs, as_json), [])
+        if engine == "spark":
+            judged, set_aside = _on_spark(runs, master, remote, as_json)
+        else:
+            judged, set_aside = _in_memory(runs, as_json), []
         if diagram is not None:
             _write_diagram(diagram, judged)
         if as_json:
@@ -79,11 +93,15 @@ def _in_memory(paths: list[str], quiet: bool) -> list[Judged]:
     return judged
 
 
-def _on_spark(paths: list[str], master: str | None, remote: str | None) -> tuple[list[Judged], list[Quarantined]]:
+def _on_spark(
+    paths: list[str], master: str | None, remote: str | None, quiet: bool
+) -> tuple[list[Judged], list[Quarantined]]:
     from ..pipeline import check_runs, read_runs, session
 
-    with session(master, remote) as spark:
+    with saying(quiet) as say, session(master, remote) as spark:
+        say("reading")
         runs = read_runs(spark, paths)
+        say("checking")
         reports: list[RunReport] = check_runs(spark, runs)
         return [Judged(report.path, report.run_id, report) for report in reports], list(runs.quarantined)
 

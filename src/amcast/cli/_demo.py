@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
         runs = [str(cluster_run), str(simulated)]
         console.print(f"\nThe runs are in {' and '.join(runs)}.", highlight=False, soft_wrap=True)
         console.print("Verifying them on Spark, and drawing the report ...")
-        _, reports, written = make_report(runs, new_folder(out / "reports", "demo"), master, None, quiet=False)
-        verdict = worst([found.verdict for found in reports])
-        held = sum(each == "pass" for found in reports for each in found.properties.values())
-        count = sum(len(found.properties) for found in reports)
+        written = make_report(runs, new_folder(out / "reports", "demo"), master, None, quiet=False)
+        verdict = worst([found.verdict for found in written.reports])
+        held = sum(each == "pass" for found in written.reports for each in found.properties.values())
+        count = sum(len(found.properties) for found in written.reports)
         console.print(f"\nverdict: {coloured(verdict)}, {held} of {count} properties hold", highlight=False)
         seconds = time.monotonic() - started
         console.print(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import TextType
 
 from ..check import Report, Verdict
 
@@ -34,7 +37,7 @@ def coloured(verdict: str) -> str:
     return f"[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]"
 
 
-def table(*columns: str, title: str | None = None) -> Table:
+def table(*columns: str, title: TextType | None = None) -> Table:
     made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for column in columns:
         made.add_column(column)
@@ -55,13 +58,23 @@ def progress(quiet: bool = False) -> Progress:
     )
 
 
+@contextmanager
+def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """What is being done at the moment, on stderr, gone when done, and absent where nobody looks."""
+    if quiet or not errors.is_terminal:
+        yield lambda what: None
+        return
+    with errors.status("starting Spark ...") as status:
+        yield lambda what: status.update(f"{what} ...")
+
+
 def show_report(report: Report, violations_max: int = 10) -> None:
     made = table("property", "verdict", "")
     for name, verdict in report.properties.items():
         made.add_row(name, coloured(verdict), report.reasons.get(name, ""))
     console.print(made)
     for violation in report.violations[:violations_max]:
-        console.print(f"\n[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+        console.print(f"\n[red]{violation.property}[/red]: {escape(violation.explanation)}", highlight=False)
     if len(report.violations) > violations_max:
         console.print(f"\n... and {len(report.violations) - violations_max} more")
 

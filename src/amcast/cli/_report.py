@@ -9,14 +9,11 @@ import typer
 from rich.markup import escape
 
 from ..check import Violation, space_time_svg
-from ..core import UsageError
 from ..trace import Run
-from ._output import EXIT_CODES, JsonOption, coloured, console, errors, print_json, worst
+from ._output import EXIT_CODES, UNKNOWN, JsonOption, coloured, console, print_json, saying, worst
 
 if TYPE_CHECKING:  # Spark and the plotting library take a second to import: only this command pays for it
-    from ..pipeline.checks import RunReport
     from ..pipeline.checks import Violation as Found
-    from ..pipeline.ingest import Runs
     from ..pipeline.report import Written
 
 _ROOT = Path("reports")
@@ -47,74 +44,55 @@ def register(app: typer.Typer) -> None:
         from ..pipeline.report import refuse_occupied
 
         if out is not None:
-            refuse_occupied(out)  # before minutes of work, not after
-        read, reports, written = make_report(runs, out, master, remote, quiet=as_json)
+            refuse_occupied(out, "report")  # before minutes of work, not after
+        written = make_report(runs, out, master, remote, quiet=as_json)
         if as_json:
-            print_json(_document(read, reports, written))
+            print_json(_document(written))
         else:
-            _show(read, reports, written)
-        raise typer.Exit(EXIT_CODES[worst([found.verdict for found in reports])])
+            _show(written)
+        code = EXIT_CODES[worst([found.verdict for found in written.reports])]
+        raise typer.Exit(code or (UNKNOWN if written.runs.quarantined else 0))
 
 
-def make_report(
-    paths: list[str], out: Path | None, master: str | None, remote: str | None, quiet: bool
-) -> tuple[Runs, list[RunReport], Written]:
-    from pyspark.errors import PySparkException
-
+def make_report(paths: list[str], out: Path | None, master: str | None, remote: str | None, quiet: bool) -> Written:
     from ..pipeline.ingest import check_runs, read_runs
     from ..pipeline.report import free_place, write_report
     from ..pipeline.session import session
 
-    status = errors.status("starting Spark ...") if errors.is_terminal and not quiet else None
-    if status:
-        status.start()
-
-    def say(what: str) -> None:
-        if status:
-            status.update(f"{what} ...")
-
-    try:
-        with session(master, remote) as spark:
-            say("reading")
-            read = read_runs(spark, paths)
-            say("checking")
-            reports = check_runs(spark, read)
-            target = out if out is not None else free_place(_ROOT, [run.run_id for run in read.runs])
-            say("measuring")
-            written = write_report(read, reports, target, _draw, lambda name: say(f"measuring, {name} done"))
-    except PySparkException as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise UsageError(f"Spark could not work through the runs: {lines[0] if lines else error}") from error
-    finally:
-        if status:
-            status.stop()
-    return read, reports, written
+    with saying(quiet) as say, session(master, remote) as spark:
+        say("reading")
+        read = read_runs(spark, paths)
+        say("checking")
+        reports = check_runs(spark, read)
+        target = out if out is not None else free_place(_ROOT, [run.run_id for run in read.runs])
+        say("measuring")
+        return write_report(read, reports, target, _draw, lambda name: say(f"measuring, {name} done"))
 
 
 def _draw(run: Run, found: Found) -> str:
     return space_time_svg(run, Violation(found.property, found.messages, found.processes, found.explanation))
 
 
-def _document(read: Runs, reports: list[RunReport], written: Written) -> dict[str, Any]:
+def _document(written: Written) -> dict[str, Any]:
     summary = {row["run_id"]: row for row in written.tables["summary"].to_pylist()}
     return {
-        "verdict": worst([found.verdict for found in reports]),
+        "verdict": worst([found.verdict for found in written.reports]),
         "out": str(written.folder),
         "files": written.files,
         "runs": [
             {"path": found.path, "run_id": found.run_id, "summary": summary.get(found.run_id), **found.to_json()}
-            for found in reports
+            for found in written.reports
         ],
-        "quarantined": [{"path": aside.path, "reason": aside.reason} for aside in read.quarantined],
+        "quarantined": [{"path": aside.path, "reason": aside.reason} for aside in written.runs.quarantined],
     }
 
 
-def _show(read: Runs, reports: list[RunReport], written: Written) -> None:
-    for found in reports:
+def _show(written: Written) -> None:
+    for found in written.reports:
         console.print(f"[bold]{escape(found.run_id)}[/bold]  {coloured(found.verdict)}", highlight=False)
         for violation in found.violations[:1]:
             console.print(f"  {violation.property}: {violation.explanation}", highlight=False, markup=False)
-    for aside in read.quarantined:
+    for aside in written.runs.quarantined:
         console.print(f"set aside: {aside.path}: {aside.reason}", highlight=False, markup=False)
     console.print(f"report: {report_page(written)}", highlight=False, markup=False)
 

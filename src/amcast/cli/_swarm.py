@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ..core import UsageError
 from ..protocols import PROTOCOLS, protocol
@@ -48,27 +49,13 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast swarm -p fastcast --seeds 50000 --faults all --faults none --master spark://host:7077[/bold]
         """
-        from ..pipeline.session import session
-        from ..pipeline.swarm import SwarmSpec, make_cells, run_swarm
+        from ..pipeline.swarm import SwarmSpec, make_cells
 
         names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
         cells = make_cells(names, faults or ["all"], _numbers(replicas, "--replicas"), _numbers(groups, "--groups"))
         spec = SwarmSpec(cells, seeds, first_seed)
         started = time.perf_counter()
-        known = _known_plan(spec, out)
-        run_seconds = [] if known else _probe(spec)  # says what is wrong before Spark starts
-        with session(master, remote, "amcast swarm") as spark, progress(as_json) as bar:
-            plan = known or _plan(spec, run_seconds, spark)
-            bar_task = bar.add_task("schedules", total=seeds * len(cells), note="")
-            violations = 0
-
-            def show(result: Any) -> None:
-                nonlocal violations
-                violations += sum(part.violations for part in result.totals)
-                note = f"{violations} violation(s)" if violations else ""
-                bar.update(bar_task, advance=sum(part.schedules for part in result.totals), note=note)
-
-            result = run_swarm(spark, plan, out, show)
+        result = _run(spec, out, master, remote, quiet=as_json)
         document = _document(result, out, time.perf_counter() - started)
         if as_json:
             print_json(document)
@@ -76,6 +63,26 @@ def register(app: typer.Typer) -> None:
             _show(document)
         if result.violations:
             raise typer.Exit(FAIL)
+
+
+def _run(spec: SwarmSpec, out: Path | None, master: str | None, remote: str | None, quiet: bool) -> SwarmResult:
+    from ..pipeline.session import session
+    from ..pipeline.swarm import run_swarm
+
+    known = _known_plan(spec, out)
+    run_seconds = [] if known else _probe(spec)  # says what is wrong before Spark starts
+    with session(master, remote, "amcast swarm") as spark, progress(quiet) as bar:
+        plan = known or _plan(spec, run_seconds, spark)
+        bar_task = bar.add_task("schedules", total=spec.seeds * len(spec.cells), note="")
+        violations = 0
+
+        def show(result: Any) -> None:
+            nonlocal violations
+            violations += sum(part.violations for part in result.totals)
+            note = f"{violations} violation(s)" if violations else ""
+            bar.update(bar_task, advance=sum(part.schedules for part in result.totals), note=note)
+
+        return run_swarm(spark, plan, out, show)
 
 
 def _numbers(text: str, option: str) -> list[int | None]:
@@ -104,11 +111,12 @@ def _probe(spec: SwarmSpec) -> list[float]:
 
 
 def _plan(spec: SwarmSpec, run_seconds: list[float], spark: Any) -> Plan:
+    from ..pipeline.session import is_connect
     from ..pipeline.swarm import make_plan
 
     # Spark Connect does not tell how many cores there are; this many keep a small cluster busy.
-    cores = getattr(spark, "_jsparkSession", None) and spark.sparkContext.defaultParallelism
-    return make_plan(spec, run_seconds, cores or 8)
+    cores = 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return make_plan(spec, run_seconds, cores)
 
 
 def _document(result: SwarmResult, out: Path | None, seconds: float) -> dict[str, Any]:
@@ -150,18 +158,16 @@ def _violation(spec: SwarmSpec, one: Found, out: Path | None) -> dict[str, Any]:
 
 
 def _show(document: dict[str, Any]) -> None:
-    made = table("protocol", "replicas", "faults", "schedules", "injected", "messages", "deliveries", "on the wire", "")
+    made = table("protocol", "replicas", "faults", "schedules", "injected", "messages", "deliveries", "")
     for cell in document["cells"]:
         kinds = cell["faults_kinds"] + (f", {cell['groups']} groups" if cell["groups"] else "")
-        counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries", "wire_messages"))
+        counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries"))
         verdict = coloured("fail") + f" {cell['violations']:,}" if cell["violations"] else coloured("pass")
         made.add_row(cell["protocol"], str(cell["replicas"]), kinds, *counts, verdict)
     console.print(made)
     for one in document["violations"][:_SHOWN_MAX]:
-        console.print(
-            f"\n[red]{one['protocol']}, seed {one['seed']} breaks {one['property']}[/red]: {one['explanation']}",
-            highlight=False,
-        )
+        what = f"{one['protocol']}, seed {one['seed']} breaks {one['property']}"
+        console.print(f"\n[red]{what}[/red]: {escape(one['explanation'])}", highlight=False)
         for line in one["faults"]:
             console.print(f"  {line}", highlight=False, markup=False)
         for key in ("replay", "replay_shrunk"):

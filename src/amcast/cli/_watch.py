@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
 
 from ..trace import read_run_info
 from ._output import EXIT_CODES, coloured, console, table
@@ -30,6 +32,7 @@ def register(app: typer.Typer) -> None:
             int, typer.Option(help="Triggers that a late file is waited for before it counts as lost.", min=1)
         ] = 1,
         master: Annotated[str | None, typer.Option(help="A Spark master, local[*] if not given.")] = None,
+        remote: Annotated[str | None, typer.Option(help="A Spark Connect endpoint, sc://host:port.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each event.")] = False,
     ) -> None:
         """Verify a run while its system is still at work, and report each violation once.
@@ -49,7 +52,7 @@ def register(app: typer.Typer) -> None:
         with ExitStack() as stack:
             if checkpoint is None:
                 checkpoint = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="amcast-watch-")))
-            spark = stack.enter_context(session(master, app="amcast watch"))
+            spark = stack.enter_context(session(master, remote, "amcast watch"))
             screen = _Lines() if as_json else stack.enter_context(_Screen(str(run)))
             watched = Watch(spark, run, checkpoint, screen.show, time.time, patience)
             verdict = watched.run_once() if once else watched.run(trigger)
@@ -70,7 +73,7 @@ class _Screen:
     """For people: violations as they are found, and below them how things stand."""
 
     def __init__(self, run: str) -> None:
-        self._run = run
+        self._title = Text(f"watching {run}", overflow="ellipsis", no_wrap=True)
         self._lag = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -84,12 +87,12 @@ class _Screen:
 
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] == "violation":
-            console.print(f"[red]{event['property']}[/red]: {event['explanation']}", highlight=False)
+            console.print(f"[red]{event['property']}[/red]: {escape(event['explanation'])}", highlight=False)
             return
         self._lag = event.get("lag_s", self._lag)
-        made = table("watching", "verified", "in flight", "deliveries", "held", "lag", "verdict")
+        made = table("verified", "in flight", "deliveries", "held", "lag", "verdict", title=self._title)
         counts = (f"{event[name]:,}" for name in ("verified", "in_flight", "deliveries", "held"))
-        made.add_row(self._run, *counts, f"{self._lag:.1f} s", coloured(event["verdict"]))
+        made.add_row(*counts, f"{self._lag:.1f} s", coloured(event["verdict"]))
         if event["event"] == "end":
             self._live.stop()
             console.print(made)

@@ -7,8 +7,8 @@ from random import Random
 from msgspec.structs import replace
 
 from ..check import Violation
-from ..core import AppMessage, MessageId, ProcessId, Topology, timestamp
-from ..protocols.fastcast import FastCast, FastCastConfig, SyncHard, SyncSoft
+from ..core import AppMessage, GroupId, MessageId, ProcessId, Topology, timestamp
+from ..protocols.fastcast import FastCast, FastCastConfig, Stamp
 from ..sim import Latency, Scenario, SimResult, scenario
 from ..sim.fuzz import fuzz_scenario
 from ..workload import Micro
@@ -43,27 +43,29 @@ class NoPendingHard(FastCast):
         if id_ not in self._pending:
             self._pending.add(id_, ts)
 
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_soft(entry)
+    def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
+        self._enter_if_set(stamps)
+        super()._apply_sync_soft(group, stamps)
 
-    def _apply_sync_hard(self, entry: SyncHard) -> None:
-        self._enter_if_set(entry)
-        super()._apply_sync_hard(entry)
+    def _apply_sync_hard(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
+        self._enter_if_set(stamps)
+        super()._apply_sync_hard(group, stamps)
 
-    def _enter_if_set(self, entry: SyncSoft | SyncHard) -> None:
-        tracked = self._tracked.get(entry.id)
-        if tracked is not None and tracked.message is not None:
-            self._enter(entry.id, min(entry.ts, tracked.hard[self._group]))
+    def _enter_if_set(self, stamps: tuple[Stamp, ...]) -> None:
+        for id_, ts in stamps:
+            tracked = self._tracked.get(id_)
+            if tracked is not None and tracked.message is not None:
+                self._enter(id_, min(ts, tracked.hard[self._group]))
 
 
 class LateSoft(FastCast):
     """As published: a soft timestamp that is ordered after its message is final enters the buffer, and stays."""
 
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        if self._is_delivered(entry.id) and entry.id not in self._pending:
-            self._pending.add(entry.id, entry.ts)
-        super()._apply_sync_soft(entry)
+    def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
+        for id_, ts in stamps:
+            if self._is_delivered(id_) and id_ not in self._pending:
+                self._pending.add(id_, ts)
+        super()._apply_sync_soft(group, stamps)
 
 
 class Rescanning(FastCast):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, decode_run_info
+from ._errors import first_line
 from .files import FileInfo, RunFiles
 
 
@@ -79,6 +80,7 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
     except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
         raise RefusedError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
     _check_columns(uri, found, schema)
+    _check_counts(uri, footer)
     if name != "deliveries" or not footer.num_rows:
         return FileInfo(uri, footer.num_rows)
     process, kind = (_only_value(footer, column) for column in ("process", "kind"))
@@ -100,6 +102,16 @@ def _check_columns(uri: str, found: pa.Schema, wanted: pa.Schema) -> None:
         expected = wanted.field(field.name).type
         if not _same_type(field.type, expected):
             raise RefusedError(f"{uri}: column {field.name} is {field.type} and must be {expected}")
+
+
+def _check_counts(uri: str, footer: pq.FileMetaData) -> None:
+    """Footers have no checksum: that their parts agree is what can be asked of them."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    plain = [at for at in range(footer.num_columns) if footer.schema.column(at).max_repetition_level == 0]
+    if footer.num_rows != sum(group.num_rows for group in groups) or any(
+        group.column(at).num_values != group.num_rows for group in groups for at in plain
+    ):
+        raise RefusedError(f"{uri}: not a whole Parquet file (its footer contradicts itself)")
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -126,8 +138,3 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[int, int] | None:
 def _only_value(footer: pq.FileMetaData, column: str) -> int | None:
     found = _range(footer, column)
     return found[0] if found is not None and found[0] == found[1] else None
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

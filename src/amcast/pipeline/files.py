@@ -9,6 +9,9 @@ import msgspec
 
 from ..trace.schema import RunInfo
 
+# For Spark's own reader, which does not look at the checksums of pages unless it is told to.
+READ_OPTIONS = {"parquet.page.verify-checksum.enabled": "true"}
+
 
 class FileInfo(msgspec.Struct, frozen=True):
     path: str

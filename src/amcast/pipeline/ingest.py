@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -21,10 +22,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from ..core import UsageError
 from ..trace.schema import RUN_FILE, TABLES
-from ._inspect import RefusedError, filesystem_of, first_line, inspect_run
+from ._errors import SPARK_ERRORS, first_line
+from ._inspect import RefusedError, filesystem_of, inspect_run
 from .checks.checker import check_files, violations_frame
 from .checks.findings import RunReport
-from .files import RunFiles, decode_files
+from .files import READ_OPTIONS, RunFiles, decode_files
 
 _DEPTH_MAX = 4  # folders of folders of runs
 _RUNS_A_TASK = 50
@@ -57,7 +59,7 @@ class Runs:
             empty = T.StructType([T.StructField("run_id", T.StringType()), *schema.fields])
             return self.spark.createDataFrame([], empty)
         owners = pa.table({"file": [_as_uri(path) for path, _ in files], "run_id": [run for _, run in files]})
-        rows = self.spark.read.schema(schema).parquet(*(path for path, _ in files))
+        rows = self.spark.read.options(**READ_OPTIONS).schema(schema).parquet(*(path for path, _ in files))
         # Spark writes local paths with one slash or three, and percent-encoded; ours have three, and are plain. A plus
         # sign stands for itself in a path, and for a space in what `url_decode` takes.
         encoded = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
@@ -67,6 +69,21 @@ class Runs:
             .join(F.broadcast(self.spark.createDataFrame(owners)), on="file", how="inner")
             .select(*columns)
         )
+
+    def without(self, reasons: Mapping[str, str]) -> Runs:
+        """Those whose paths are not among the keys; the others are set aside."""
+        left = [run for run in self.runs if run.path not in reasons]
+        aside = [Quarantined(run.path, reasons[run.path]) for run in self.runs if run.path in reasons]
+        quarantined = [*self.quarantined, *aside]
+        if not left:
+            raise UsageError(_nothing_left([run.path for run in self.runs], quarantined))
+        return Runs(self.spark, left, quarantined)
+
+    def named_in(self, error: BaseException) -> str | None:
+        """The path of the run of which Spark could not read a file."""
+        text = unquote(str(error))
+        files = ((run.path, file.path) for run in self.runs for table in run.tables.values() for file in table)
+        return next((path for path, file in files if file in text), None)
 
 
 def read_runs(spark: SparkSession, paths: str | Sequence[str]) -> Runs:
@@ -183,7 +200,10 @@ def _inspect(spark: SparkSession, folders: list[str], quarantined: list[Quaranti
     rows = pa.table({"number": pa.array(range(len(folders)), pa.int32()), "path": pa.array(folders, pa.string())})
     tasks = -(-len(folders) // _RUNS_A_TASK)
     frame = spark.createDataFrame(rows).coalesce(1).repartition(tasks)
-    found = frame.mapInArrow(_inspect_batch, "number int, files string, reason string").collect()
+    try:
+        found = frame.mapInArrow(_inspect_batch, "number int, files string, reason string").collect()
+    except SPARK_ERRORS:
+        return _inspect_halves(spark, folders, quarantined)
     runs = []
     for row in sorted(found, key=lambda row: int(row.number)):
         if row.reason is None:
@@ -191,6 +211,15 @@ def _inspect(spark: SparkSession, folders: list[str], quarantined: list[Quaranti
         else:
             quarantined.append(Quarantined(folders[row.number], row.reason))
     return runs
+
+
+def _inspect_halves(spark: SparkSession, folders: list[str], quarantined: list[Quarantined]) -> list[RunFiles]:
+    """Some damaged footers do not make the Parquet library fail, they make it abort the process of the task."""
+    if len(folders) == 1:
+        quarantined.append(Quarantined(folders[0], "the footer of a file is damaged: reading it ends the process"))
+        return []
+    middle = len(folders) // 2
+    return [run for half in (folders[:middle], folders[middle:]) for run in _inspect(spark, half, quarantined)]
 
 
 def _inspect_batch(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

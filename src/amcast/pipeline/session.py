@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -21,16 +22,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..core import UsageError
+from ._errors import first_line
 from ._java import find_java, launcher_home
 
 _T = TypeVar("_T")
 
 _PACKAGE = Path(__file__).resolve().parent
-_START_SECONDS = 20
+_START_SECONDS = 30
 _CONNECT_SECONDS = 5
 _LOCAL_MASTERS = ("local", "local[", "local-cluster[")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
@@ -71,21 +74,42 @@ def spark_session(
 def session(master: str | None = None, remote: str | None = None, app: str = "amcast") -> Iterator[SparkSession]:
     """A session that is gone afterwards, with its Java process, also on Ctrl-C."""
     spark = spark_session(master, remote, app)
+    stop = stop_session
     try:
         yield spark
+    except KeyboardInterrupt:
+        stop = _abandon_session
+        raise
     finally:
-        stop_session(spark)
+        stop(spark)
 
 
 def stop_session(spark: SparkSession) -> None:
     """Stops the session and ends its Java process; a new session can start afterwards."""
-    with suppress(Exception):
-        spark.stop()
-    gateway = getattr(SparkContext, "_gateway", None)
+    with _interrupts_held():
+        with suppress(Exception):
+            spark.stop()
+        _end_java()
+
+
+def _abandon_session(spark: SparkSession) -> None:
+    """Stops the session although a call of this thread was interrupted.
+
+    That call still has the thread's connection to Java: any other, also the one that stops the session, would wait
+    until its job is done. So Java is ended from outside; it tidies up by itself.
+    """
+    with _interrupts_held():
+        if is_connect(spark):
+            with suppress(Exception):
+                spark.interruptAll()
+                spark.stop()
+        _end_java()
+
+
+def _end_java() -> None:
+    gateway = SparkContext._gateway
     if gateway is None:
         return
-    with suppress(Exception):
-        gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
         with suppress(Exception):
@@ -93,8 +117,26 @@ def stop_session(spark: SparkSession) -> None:
             process.wait(timeout=_START_SECONDS)
         with suppress(Exception):
             process.kill()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: what is half started, or half stopped, can't be stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _refuse_another(active: str, master: str | None) -> None:
@@ -103,6 +145,11 @@ def _refuse_another(active: str, master: str | None) -> None:
         return
     _refuse_dead(master)
     raise UsageError(f"this process has a Spark session on {active} already: stop it before one on {master}")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Over Spark Connect there is no SparkContext, and Python that Spark calls runs at the server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(master: str) -> bool:
@@ -117,22 +164,43 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
     java, version = find_java()
     scratch = Path(tempfile.mkdtemp(prefix="amcast-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**_settings(master, scratch), **options}.items():
-        builder = builder.config(name, value)
-    with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
-        try:
-            # On a busy machine a local session takes a minute; nobody else has to answer for it.
-            start = builder.getOrCreate
-            spark: SparkSession = start() if is_local(master) else _within(_START_SECONDS * 3, start)
-        except UsageError:
+    _silence_py4j()
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app)
+    conf.setAll([*{**_settings(master, scratch), **options}.items()])
+    try:
+        with _environment(JAVA_HOME=str(launcher_home(java, version)), PYSPARK_PYTHON=sys.executable):
+            with _interrupts_held():
+                SparkContext._ensure_initialized(conf=conf)
+            spark = _new_session(master, conf)
+        if not is_local(master):
+            _await_workers(spark, master)
+            spark.sparkContext.addPyFile(str(_package_archive(scratch)))
+    except BaseException as error:
+        _end_java()
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        except Exception as error:
-            raise UsageError(f"Spark does not start on {master}: {_first_line(error)}") from error
-    if not is_local(master):
-        _await_workers(spark, master)
-        spark.sparkContext.addPyFile(str(_package_archive(scratch)))
+        raise UsageError(f"Spark does not start on {master}: {first_line(error)}") from error
+    return spark
+
+
+def _silence_py4j() -> None:
+    """What it logs comes back as an exception as well. Calls that Ctrl-C interrupts it tells the root logger."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _new_session(master: str, conf: SparkConf) -> SparkSession:
+    handler = signal.getsignal(signal.SIGINT)
+    start = SparkSession.builder.config(conf=conf).getOrCreate
+    # On a busy machine a local session takes a minute; nobody else has to answer for it. Yarn takes as long to begin.
+    seconds = _START_SECONDS if master.startswith("spark://") else 3 * _START_SECONDS
+    spark: SparkSession = start() if is_local(master) else _within(seconds, start, master)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # Spark's own lets Ctrl-C wait for the job that it is to end
     return spark
 
 
@@ -180,7 +248,6 @@ def _await_workers(spark: SparkSession, master: str) -> None:
         if status.getExecutorMemoryStatus().size() > 1:
             return
         tick.wait(0.25)
-    stop_session(spark)
     raise UsageError(f"{master}: no worker answered within {_START_SECONDS} s: is the Spark cluster up?")
 
 
@@ -189,8 +256,9 @@ def _package_archive(scratch: Path) -> Path:
     archive = scratch / "amcast.zip"
     root = _PACKAGE.parents[1]
     with zipfile.ZipFile(archive, "w") as file:
-        for source in sorted((root / "amcast").rglob("*.py")):
-            file.write(source, source.relative_to(root))
+        for source in sorted((root / "amcast").rglob("*.*")):
+            if source.suffix not in ("", ".pyc"):  # the simulator reads tables of its own
+                file.write(source, source.relative_to(root))
     return archive
 
 
@@ -201,6 +269,7 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
     if not remote.startswith("sc://"):
         raise UsageError(f"{remote} is not a Spark Connect endpoint: write sc://host:port")
     _refuse_dead(remote)
+    _refuse_mute(remote)
     builder: Any = SparkSession.builder.remote(remote).appName(app)
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -211,11 +280,11 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
         return spark
 
     try:
-        spark = _within(_START_SECONDS, start)
-    except UsageError as error:
-        raise UsageError(f"{remote}: {error}") from None
+        spark = _within(_START_SECONDS, start, remote)
+    except UsageError:
+        raise
     except Exception as error:
-        raise UsageError(f"{remote}: no Spark Connect session: {_first_line(error)}") from error
+        raise UsageError(f"{remote}: no Spark Connect session: {first_line(error)}") from error
     with tempfile.TemporaryDirectory() as scratch:
         spark.addArtifacts(str(_package_archive(Path(scratch))), pyfile=True)
     return spark
@@ -241,7 +310,24 @@ def _refuse_dead(address: str) -> None:
         raise UsageError(f"{address}: nobody answers there ({reason}): is Spark running?") from error
 
 
-def _within(seconds: int, start: Callable[[], _T]) -> _T:
+def _refuse_mute(remote: str) -> None:
+    """Somebody listens, but is it a server? Spark's client would ask for ten minutes, and again when we end."""
+    import grpc  # half a second: only who connects pays
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        channel = DefaultChannelBuilder(remote).toChannel()
+    except PySparkException as error:
+        raise UsageError(f"{remote} is not a Spark Connect endpoint: {first_line(error)}") from error
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise UsageError(f"{remote}: no Spark Connect server answers there within {_CONNECT_SECONDS} s") from error
+    finally:
+        channel.close()
+
+
+def _within(seconds: int, start: Callable[[], _T], address: str) -> _T:
     """Its result; what takes longer is left to a thread that does not keep the process alive."""
     results: list[_T] = []
     errors: list[BaseException] = []
@@ -258,10 +344,5 @@ def _within(seconds: int, start: Callable[[], _T]) -> _T:
     if errors:
         raise errors[0]
     if not results:
-        raise UsageError(f"Spark did not answer within {seconds} s")
+        raise UsageError(f"{address}: Spark did not answer within {seconds} s: is it a Spark master, of this version?")
     return results[0]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from ..core import UsageError
 from ..trace.schema import DELIVERIES, FAULTS, FINAL, MULTICASTS, RUN_FILE, GroupInfo, RunInfo, encode_run_info
 from ._damage import DAMAGES, Chunk, apply_damage
+from ._whole import new_folder
 
 _ROW_GROUP_ROWS = 32 * 1024
 _TS_STEP = 16  # room between timestamps for what damages insert
@@ -59,20 +60,18 @@ class TraceSpec:
 
 
 def generate_trace(path: str | Path, spec: TraceSpec) -> RunInfo:
-    """Writes the run folder `path`, which must not exist."""
+    """Writes the run folder `path`, which must not exist or be empty; whole or not at all."""
     for name in spec.damages:
         if name not in DAMAGES:
             raise UsageError(f"no damage is called {name}: choose from {', '.join(DAMAGES)}")
-    folder = Path(path)
-    if folder.exists():
-        raise UsageError(f"{folder} exists: choose another place for the trace")
-    for table in ("multicasts", "deliveries", "faults"):
-        (folder / table).mkdir(parents=True)
     info = _info(spec)
-    with ExitStack() as stack:
-        _Generator(spec, folder, stack).run()
-    pq.write_table(FAULTS.empty_table(), folder / "faults" / "part-00000.parquet")
-    (folder / RUN_FILE).write_bytes(encode_run_info(info))  # last: a run without it is not finished
+    with new_folder(Path(path), "trace") as draft:
+        for table in ("multicasts", "deliveries", "faults"):
+            (draft / table).mkdir()
+        with ExitStack() as stack:
+            _Generator(spec, draft, stack).run()
+        pq.write_table(FAULTS.empty_table(), draft / "faults" / "part-00000.parquet")
+        (draft / RUN_FILE).write_bytes(encode_run_info(info))
     return info
 
 

@@ -32,6 +32,7 @@ Where this departs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -97,19 +98,25 @@ class SetHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="set-h
 
 
 class SyncSoft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-soft"):
+    """Guesses of another group's leader, as many as came at a time."""
+
     group: GroupId
-    id: MessageId
-    ts: Timestamp
+    stamps: tuple[Stamp, ...]
 
 
 class SyncHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-hard"):
+    """Timestamps that another group's log has decided."""
+
     group: GroupId
-    id: MessageId
-    ts: Timestamp
+    stamps: tuple[Stamp, ...]
 
 
 FastCastMessage = SendSoft | SendHard | Settled
 _entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard])
+
+
+def _highest_clock(stamps: Sequence[Stamp]) -> int:
+    return clock_of(max([ts for _, ts in stamps], default=0))
 
 
 class Tracked(msgspec.Struct, array_like=True):
@@ -167,7 +174,8 @@ class FastCast(Replica):
         # Volatile, of a leader: what it has stamped and proposed, and its guess of the clock
         self._soft_clock = 0
         self._stamped: set[MessageId] = set()
-        self._proposed: dict[tuple[type, GroupId, MessageId], Timestamp] = {}
+        self._soft_proposed: dict[GroupId, dict[MessageId, Timestamp]] = {}
+        self._hard_proposed: dict[GroupId, set[MessageId]] = {}
         self._soft_out: dict[GroupId, list[Stamp]] = {}
         self._hard_out: dict[GroupId, list[Stamp]] = {}
 
@@ -242,26 +250,35 @@ class FastCast(Replica):
         if self._topology.group_of(sender) != message.group:
             return
         self._leader_of[message.group] = sender
-        if self._log.is_leader:
-            for id_, ts in message.stamps:
-                self._soft_clock = max(self._soft_clock, clock_of(ts))
-                if not self._is_delivered(id_):
-                    self._propose_once(SyncSoft(message.group, id_, ts), out)
+        if not self._log.is_leader:
+            return
+        proposed = self._soft_proposed.setdefault(message.group, {})
+        new = [s for s in message.stamps if s[0] not in proposed and not self._is_delivered(s[0])]
+        self._soft_clock = max(self._soft_clock, _highest_clock(message.stamps))
+        if new:
+            proposed.update(new)
+            self._log.propose(SyncSoft(message.group, tuple(new)), out)
 
     def _on_send_hard(self, sender: ProcessId, message: SendHard, out: Outbox) -> None:
         """Task 3, and Task 6 where the guess is in the log already."""
         group = message.group
         if self._topology.group_of(sender) != group:
             return
-        for id_, ts in message.stamps:
-            if self._is_delivered(id_):
-                continue
-            tracked = self._track(id_)
+        new: list[Stamp] = []
+        for stamp in message.stamps:
+            id_, ts = stamp
+            tracked = self._tracked.get(id_)
+            if tracked is None:
+                if self._sessions.is_known(id_):
+                    continue  # delivered
+                tracked = self._tracked[id_] = Tracked()
             known = tracked.hard.setdefault(group, ts)
             assert known == ts, "a group gives a message one hard timestamp"
-            if self._log.is_leader:
-                self._propose_hard(group, id_, ts, tracked, out)
-            self._settle(id_, tracked)
+            new.append(stamp)
+            if tracked.message is not None:
+                self._settle(id_, tracked)
+        if self._log.is_leader:
+            self._propose_hard(group, new, out)
 
     def _on_settled(self, sender: ProcessId, message: Settled, out: Outbox) -> None:
         """Some process of this group delivered it, and without SYNC-HARD in the log it did so by the guess.
@@ -271,21 +288,30 @@ class FastCast(Replica):
         group = self._topology.group_of(sender)
         tracked = self._tracked.get(message.id)
         if group is not None and tracked is not None and self._log.is_leader and group in tracked.soft:
-            self._propose_once(SyncHard(group, message.id, tracked.soft[group]), out)
+            self._propose_hard(group, [(message.id, tracked.soft[group])], out, is_urgent=True)
 
     # -- proposals
 
-    def _propose_once(self, entry: SyncSoft | SyncHard, out: Outbox, lazy: bool = False) -> None:
-        key = (type(entry), entry.group, entry.id)
-        if key not in self._proposed:
-            self._proposed[key] = entry.ts
-            self._log.propose(entry, out, lazy)
-
-    def _propose_hard(self, group: GroupId, id_: MessageId, ts: Timestamp, tracked: Tracked, out: Outbox) -> None:
-        if group not in tracked.synced:
-            guess = tracked.soft.get(group) or self._proposed.get((SyncSoft, group, id_))
-            self._soft_clock = max(self._soft_clock, clock_of(ts))
-            self._propose_once(SyncHard(group, id_, ts), out, lazy=guess == ts)
+    def _propose_hard(self, group: GroupId, stamps: list[Stamp], out: Outbox, is_urgent: bool = False) -> None:
+        """Each once. Where the guess was right there is no hurry: delivery does not wait for it."""
+        proposed = self._hard_proposed.setdefault(group, set())
+        guesses = self._soft_proposed.get(group, {})
+        right: list[Stamp] = []
+        wrong: list[Stamp] = []
+        for stamp in stamps:
+            id_, ts = stamp
+            tracked = self._tracked.get(id_)
+            if id_ in proposed or (tracked is not None and group in tracked.synced):
+                continue
+            proposed.add(id_)
+            guess = tracked.soft.get(group) if tracked is not None else ts  # delivered by it
+            is_right = (guess or guesses.get(id_)) == ts
+            (right if is_right and not is_urgent else wrong).append(stamp)
+        self._soft_clock = max(self._soft_clock, _highest_clock(stamps))
+        if wrong:
+            self._log.propose(SyncHard(group, tuple(wrong)), out)
+        if right:
+            self._log.propose(SyncHard(group, tuple(right)), out, lazy=True)
 
     # -- decided entries (Task 5)
 
@@ -309,10 +335,12 @@ class FastCast(Replica):
         kind = type(entry)
         if kind is SetHard:
             self._apply_set_hard(entry.message)
-        elif kind is SyncSoft:
-            self._apply_sync_soft(entry)
         else:
-            self._apply_sync_hard(entry)
+            self._hard_clock = max(self._hard_clock, _highest_clock(entry.stamps))
+            if kind is SyncSoft:
+                self._apply_sync_soft(entry.group, entry.stamps)
+            else:
+                self._apply_sync_hard(entry.group, entry.stamps)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
@@ -330,29 +358,42 @@ class FastCast(Replica):
                 self._hard_out.setdefault(group, []).append((message.id, own))
         self._settle(message.id, tracked)
 
-    def _apply_sync_soft(self, entry: SyncSoft) -> None:
-        if self._proposed:
-            self._proposed.pop((SyncSoft, entry.group, entry.id), None)
-        self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
-        if not self._is_delivered(entry.id):
-            tracked = self._track(entry.id)
-            tracked.soft.setdefault(entry.group, entry.ts)
-            self._settle(entry.id, tracked)
+    def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
+        proposed = self._soft_proposed.get(group)
+        for id_, ts in stamps:
+            if proposed:
+                proposed.pop(id_, None)
+            tracked = self._tracked.get(id_)
+            if tracked is None:
+                if self._sessions.is_known(id_):
+                    continue  # delivered
+                tracked = self._tracked[id_] = Tracked()
+            tracked.soft.setdefault(group, ts)
+            if tracked.message is not None:
+                self._settle(id_, tracked)
 
-    def _apply_sync_hard(self, entry: SyncHard) -> None:
-        if self._proposed:
-            self._proposed.pop((SyncHard, entry.group, entry.id), None)
-        self._hard_clock = max(self._hard_clock, clock_of(entry.ts))
-        if self._is_delivered(entry.id):
-            ahead = self._ahead.get(entry.id)
-            if ahead is not None:
-                ahead.pop(entry.group, None)
-                if not ahead:
-                    del self._ahead[entry.id]
-            return
-        tracked = self._track(entry.id)
-        tracked.synced.setdefault(entry.group, entry.ts)
-        self._settle(entry.id, tracked)
+    def _apply_sync_hard(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
+        proposed = self._hard_proposed.get(group)
+        for id_, ts in stamps:
+            if proposed:
+                proposed.discard(id_)
+            tracked = self._tracked.get(id_)
+            if tracked is None:
+                if self._sessions.is_known(id_):
+                    self._catch_up(group, id_)
+                    continue
+                tracked = self._tracked[id_] = Tracked()
+            tracked.synced.setdefault(group, ts)
+            if tracked.message is not None:
+                self._settle(id_, tracked)
+
+    def _catch_up(self, group: GroupId, id_: MessageId) -> None:
+        """The log has one more of the timestamps by which this message was delivered ahead of it."""
+        ahead = self._ahead.get(id_)
+        if ahead is not None:
+            ahead.pop(group, None)
+            if not ahead:
+                del self._ahead[id_]
 
     def _settle(self, id_: MessageId, tracked: Tracked) -> None:
         message = tracked.message
@@ -366,15 +407,19 @@ class FastCast(Replica):
 
     def _deliver_ready(self, out: Outbox) -> None:
         self._has_final = False
+        batch: list[tuple[AppMessage, Timestamp]] = []
+        own = self._group
         while (ready := self._pending.pop_deliverable()) is not None:
             id_, final = ready
             tracked = self._tracked.pop(id_)
             message = tracked.message
             assert message is not None
             if len(tracked.synced) < len(message.dst) - 1:
-                own, synced = self._group, tracked.synced
-                self._ahead[id_] = {h: tracked.hard[h] for h in message.dst if h != own and h not in synced}
-            self._deliver(message, final, out)
+                synced, hard = tracked.synced, tracked.hard
+                self._ahead[id_] = {group: hard[group] for group in message.dst if group != own and group not in synced}
+            batch.append((message, final))
+        if batch:
+            self._deliver_all(batch, out)
 
     def _track(self, id_: MessageId) -> Tracked:
         tracked = self._tracked.get(id_)
@@ -424,16 +469,20 @@ class FastCast(Replica):
     def _on_elected(self, out: Outbox) -> None:
         self._soft_clock = self._hard_clock
         self._stamped = set()
-        self._proposed = {}
+        self._soft_proposed = {}
+        self._hard_proposed = {}
         self._soft_out = {}
+        known: dict[GroupId, list[Stamp]] = {}
         for id_, tracked in self._tracked.items():
             for group, ts in tracked.hard.items():
-                if group != self._group:
-                    self._propose_hard(group, id_, ts, tracked, out)
+                if group != self._group and group not in tracked.synced:
+                    known.setdefault(group, []).append((id_, ts))
             self._tell_again(tracked, out)
         for id_, ahead in self._ahead.items():
             for group, ts in ahead.items():
-                self._propose_once(SyncHard(group, id_, ts), out, lazy=True)
+                known.setdefault(group, []).append((id_, ts))
+        for group, stamps in known.items():
+            self._propose_hard(group, stamps, out)
 
     # -- state
 

@@ -20,6 +20,7 @@ from ...core import message_name
 from ...trace.schema import CRASH, FINAL, OPTIMISTIC, RESTART, RESTORED, RunInfo
 from ..files import RunFiles
 from ._read import NULL, Int64s, UnreadableError, numbers, read_columns
+from .findings import listing
 
 Bools = npt.NDArray[np.bool_]
 
@@ -244,13 +245,6 @@ class Layout:
     def destinations(self, number: int) -> str:
         lanes = self.dst[self.dst_start[number] : self.dst_start[number + 1]].tolist()
         return listing([f"g{self.lanes[lane].id}" for lane in lanes], limit=8)
-
-
-def listing(names: list[str], limit: int = 4) -> str:
-    """`a`, `a and b`, `a, b and 3 others`."""
-    if len(names) > limit:
-        names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def joined(parts: list[npt.NDArray[np.int64]]) -> Int64s:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._inspect import filesystem_of, first_line
+from .._errors import first_line
+from .._inspect import filesystem_of
 
 NULL = -(1 << 63)
 

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from .._inspect import first_line
+from .._errors import first_line
 from ..files import RunFiles
 from ._judge import judge
 from ._layout import Layout

@@ -4,9 +4,10 @@
   names none stays inside a group or joins two ends that some one message involves both.
 - minimality: whoever sends or receives something about a message is the sender or a destination of some message of the
   run. Rows that name no message are upkeep, and are not judged.
-- quasi-genuine: who takes steps is settled by `senders_to` of run.json (all groups, if it is not there). A row that
-  names a message has both ends among its sender, its destinations and the groups that may send to one of these; one
-  that names none stays inside a group, or joins a group and one that may send to it.
+- quasi-genuine: only processes that some message of the run involves exchange anything at all. If run.json declares
+  `senders_to`, that settles it: a row that names a message has both ends among its sender, its destinations and the
+  groups that may send to one of these; one that names none stays inside a group, or joins a group and one that may send
+  to it.
 - partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 
 The last one is the simple reading of its name; a protocol that means more by it adds a function to `_CHECKS`, which is
@@ -106,9 +107,7 @@ class _Who:
     def may_send(self) -> Bools:
         """may_send[x, h]: the group of lane x is in sendersTo of that of lane h, or is it."""
         lanes = {lane.id: lane.index for lane in self.layout.lanes}
-        declared: dict[str, list[int]] | None = self.layout.info.extra.get("senders_to")
-        if declared is None:
-            return np.ones((len(lanes), len(lanes)), np.bool_)
+        declared: dict[str, list[int]] = self.layout.info.extra["senders_to"]
         found = np.eye(len(lanes), dtype=np.bool_)
         for receiver, senders in declared.items():
             for sender in senders:
@@ -178,6 +177,14 @@ def _is_involved(who: _Who, rows: Rows, chosen: Int64s) -> Bools:
 
 
 def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
+    if "senders_to" in who.layout.info.extra:
+        _check_senders_to(who, rows, findings)
+    else:
+        idle = np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst)))
+        _report_idle(who, "quasi-genuine", rows, idle, findings)
+
+
+def _check_senders_to(who: _Who, rows: Rows, findings: Findings) -> None:
     named = np.flatnonzero(rows.number >= 0)
     number = rows.number[named]
     concerned = who.concerns(number, rows.src[named]) & who.concerns(number, rows.dst[named])
@@ -199,9 +206,9 @@ def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
 def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings) -> None:
     for row in wrong[:VIOLATIONS_PER_PROPERTY].tolist():
         ends = [int(rows.src[row]), int(rows.dst[row])]
-        strangers = [end for end in ends if not who.is_busy(np.array([end]))[0]]
+        strangers = [end for end in dict.fromkeys(ends) if not who.is_busy(np.array([end]))[0]]
         what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
-        findings.fail(name, [] if rows.msg[row] == NULL else [rows.msg[row]], ends, what)
+        findings.fail(name, [rows.msg[row]] if name == "minimality" else [], ends, what)
 
 
 def _check_minimality(who: _Who, rows: Rows, findings: Findings) -> None:
@@ -223,7 +230,7 @@ def _report(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings)
         if number < 0:
             about = f"message {rows.msg[row]}, which nobody multicast"
         else:
-            strangers = [end for end in ends if not who.involves(np.array([number]), np.array([end]))[0]]
+            strangers = [end for end in dict.fromkeys(ends) if not who.involves(np.array([number]), np.array([end]))[0]]
             about = f"{who.layout.message(number)}, which does not concern {who.layout.listed(strangers)}"
         findings.fail(name, [rows.msg[row]], ends, f"{_said(who, rows, row)} about {about}")
 

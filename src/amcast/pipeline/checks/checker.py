@@ -34,7 +34,7 @@ from ._tasks import (
     answer_problem,
     run_tasks,
 )
-from .findings import ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
+from .findings import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
 
 WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
 _BATCH_ROWS = 1_000_000  # of small runs, for one task
@@ -81,7 +81,8 @@ def _report(run: RunFiles, result: Found | Refusal) -> RunReport:
     if isinstance(result, Found):
         return RunReport(run.run_id, run.path, result.verdicts, result.violations, result.reasons)
     names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
-    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, result.reason))
+    why = result.reason
+    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), why)
 
 
 def _rows(run: RunFiles) -> int:
@@ -169,7 +170,7 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
         share = max(1, len(lanes) * _GROUPS_ROWS // run.rows("deliveries"))
         tasks += [Groups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
         tasks.append(Multicasts(run, key))
-        if run.rows("wire") or set(run.info.claims) & {"genuine", "minimality", "quasi-genuine", "partially-genuine"}:
+        if run.rows("wire") or set(run.info.claims) & set(ABOUT_THE_WIRE):
             tasks.append(Wire(run))
         bounds.append((start, len(tasks)))
     answers = run_tasks(spark, tasks)

@@ -5,7 +5,7 @@ Both checkers give the same names and the same document, so that a reader never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -15,15 +15,8 @@ from ...core import MessageId, ProcessId
 Verdict = Literal["pass", "fail", "unknown"]
 
 ALWAYS_CHECKED = ("positions", "integrity", "validity", "agreement", "replicas", "prefix", "acyclic")
-CHECKED_IF_CLAIMED = (
-    "timestamps",
-    "fifo",
-    "genuine",
-    "minimality",
-    "quasi-genuine",
-    "partially-genuine",
-    "local-order",
-)
+ABOUT_THE_WIRE = ("genuine", "minimality", "quasi-genuine", "partially-genuine")
+CHECKED_IF_CLAIMED = ("timestamps", "fifo", *ABOUT_THE_WIRE, "local-order")
 PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
 
 VIOLATIONS_PER_PROPERTY = 5
@@ -46,19 +39,31 @@ class Violation(msgspec.Struct, frozen=True):
     explanation: str
 
 
+def worst(verdicts: Collection[str]) -> Verdict:
+    """Of several: all of them hold, or one fails, or one is not known to hold."""
+    if "fail" in verdicts:
+        return "fail"
+    return "unknown" if "unknown" in verdicts else "pass"
+
+
+def listing(names: list[str], limit: int = 4) -> str:
+    """`a`, `a and b`, `a, b and 3 others`."""
+    if len(names) > limit:
+        names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 class RunReport(msgspec.Struct, frozen=True):
     run_id: str
     path: str
     properties: dict[str, Verdict]
     violations: list[Violation]
     reasons: dict[str, str]  # why a verdict is unknown
+    unreadable: str | None = None  # why there is no verdict at all
 
     @property
     def verdict(self) -> Verdict:
-        verdicts = self.properties.values()
-        if "fail" in verdicts:
-            return "fail"
-        return "unknown" if "unknown" in verdicts else "pass"
+        return worst(self.properties.values())
 
     def to_json(self) -> dict[str, Any]:
         return {

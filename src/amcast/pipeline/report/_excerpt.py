@@ -42,6 +42,7 @@ def _rows(run: RunFiles, name: str, violation: Violation | None) -> list[dict[st
     if not files:
         return []
     about = None if violation is None else [("msg", "in", violation.messages)]
-    parts = [pq.read_table(file, filters=about, columns=TABLES[name].names) for file in files]
+    names = TABLES[name].names
+    parts = [pq.read_table(file, filters=about, columns=names, page_checksum_verification=True) for file in files]
     rows: list[dict[str, Any]] = pa.concat_tables(parts).slice(0, _ROWS_MAX).to_pylist()
     return rows

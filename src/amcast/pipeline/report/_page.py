@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from ...core import message_name
 from ...trace.schema import encode_run_info, process_name
-from ..checks import RunReport, Verdict, Violation
+from ..checks import RunReport, Violation
+from ..checks.findings import worst
 from ..figures import Picture
 from ..files import RunFiles
 from ..ingest import Quarantined
@@ -34,13 +35,6 @@ class Content:
     @property
     def is_single(self) -> bool:
         return len(self.runs) == 1
-
-
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    for verdict in ("fail", "unknown"):
-        if verdict in verdicts:
-            return verdict
-    return "pass"
 
 
 def page(content: Content) -> str:

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
+from .._errors import SPARK_ERRORS, first_line
+from .._whole import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
 from ..ingest import Runs
 from ..metrics import compute, frames_of
 from ._excerpt import run_around
-from ._folder import new_folder
 from ._page import Content, page
 
 PAGE = "index.html"
@@ -33,6 +34,8 @@ class Written:
     folder: Path
     files: list[str]  # below it
     tables: Mapping[str, pa.Table]
+    runs: Runs
+    reports: list[RunReport]  # of these runs
 
 
 def write_report(
@@ -42,8 +45,26 @@ def write_report(
     draw: Draw | None = None,
     progress: Progress = lambda what: None,
 ) -> Written:
-    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty."""
-    with new_folder(target) as folder:
+    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty.
+
+    Runs that turn out to be damaged, in rows that only metrics read, are set aside, and the others are reported.
+    """
+    damaged = {report.path: report.unreadable for report in reports if report.unreadable is not None}
+    while True:
+        if damaged:
+            runs = runs.without(damaged)
+            reports = [report for report in reports if report.path not in damaged]
+        try:
+            return _write(runs, list(reports), target, draw, progress)
+        except SPARK_ERRORS as error:
+            path = runs.named_in(error)
+            if path is None:
+                raise UsageError(f"Spark could not work through the runs: {first_line(error)}") from error
+            damaged = {path: f"can't be read to its end ({first_line(error)})"}
+
+
+def _write(runs: Runs, reports: list[RunReport], target: Path, draw: Draw | None, progress: Progress) -> Written:
+    with new_folder(target, "report") as folder:
         tables = compute(frames_of(runs), _is_small(runs), progress)
         names = [run.run_id for run in runs.runs]
         pictures = all_figures(tables, _faults_by_run(tables["faults"]), names)
@@ -55,7 +76,7 @@ def write_report(
         _write_tables(folder / "tables", tables)
         progress("page")
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return Written(target, files, tables)
+    return Written(target, files, tables, runs, reports)
 
 
 def _is_small(runs: Runs) -> bool:

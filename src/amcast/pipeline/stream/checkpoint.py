@@ -3,6 +3,7 @@
     DIR/state.msgpack     the state; replaced as a whole
     DIR/violations.jsonl  one line for each violation
     DIR/spark             where Spark notes which files belong to which batch
+    DIR/handed            batches that are handed over as files (Spark Connect only)
     DIR/lock              held by the watch that is at work
 
 A batch is committed in two steps: its violations are appended to the log, then the state is replaced. The state says
@@ -14,13 +15,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...core import UsageError
+from .._whole import write_whole
 from ..checks.findings import Violation
 from .state import VERSION, WatchState
 
@@ -32,6 +33,7 @@ class Checkpoint:
         self.folder = folder
         self.journal = folder / "violations.jsonl"
         self.spark = folder / "spark"
+        self.handed = folder / "handed"
         self._state_file = folder / "state.msgpack"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -88,11 +90,7 @@ class Checkpoint:
                 journal.flush()
                 os.fsync(journal.fileno())
             state.journal_bytes += sum(map(len, lines))
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".state-", delete=False) as draft:
-            draft.write(msgspec.msgpack.encode(state))
-            draft.flush()
-            os.fsync(draft.fileno())
-        os.replace(draft.name, self._state_file)
+        write_whole(self._state_file, msgspec.msgpack.encode(state))
 
     @staticmethod
     def _line(state: WatchState, violation: Violation) -> dict[str, Any]:

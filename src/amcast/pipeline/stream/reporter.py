@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ...core import MessageId, ProcessId, message_name
+from ...core import MessageId, ProcessId
 from ...trace.schema import RunInfo
-from ..checks.findings import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Verdict, Violation
+from ..checks.findings import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Verdict, Violation, listing, worst
 from .state import WatchState
 
 ONLINE = ("positions", "integrity", "replicas", "prefix", "acyclic")
@@ -65,23 +65,13 @@ class Reporter:
     def name(self, process: ProcessId) -> str:
         return self._names.get(process, f"c{process}")
 
-    def listing(self, processes: list[ProcessId], limit: int = 4) -> str:
-        names = [self.name(process) for process in processes]
-        if len(names) > limit:
-            names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
-        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    def listing(self, processes: list[ProcessId]) -> str:
+        return listing([self.name(process) for process in processes])
 
 
 def verdict_of(state: WatchState) -> Verdict:
-    verdicts = state.verdicts.values()
-    if "fail" in verdicts:
-        return "fail"
-    return "unknown" if "unknown" in verdicts else "pass"
+    return worst(state.verdicts.values())
 
 
-def groups_text(groups: Iterable[int]) -> str:
-    names = [f"g{group}" for group in groups]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-__all__ = ["AT_THE_END", "ONLINE", "Reporter", "groups_text", "message_name", "verdict_of"]
+def groups_text(groups: Sequence[int]) -> str:
+    return listing([f"g{group}" for group in groups], limit=len(groups))

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...core import UsageError
+from ..files import READ_OPTIONS
 from .verifier import Arrived, LogRows
 
 _MULTICASTS, _DELIVERIES, _FAULTS = 0, 1, 2
@@ -46,11 +47,16 @@ _COLUMNS = {
 
 def growing_run(spark: SparkSession, folder: Path) -> DataFrame:
     """A stream of the rows of all three tables, each marked with its table and the time its file was written."""
+    root = str(folder.resolve())
+    if re.search(r"[\[\]{}*?\\]", root):
+        raise UsageError(
+            f"{root}: Spark takes such a path for a pattern: move the run to one without any of []{{}}*?\\"
+        )
     # In braces: Spark then waits for a folder that is not there yet, instead of refusing it.
-    root = re.sub(r"([\[\]{}*?\\])", r"\\\1", str(folder.resolve()))
     parts = []
     for number, (name, schema) in enumerate(_SCHEMAS.items()):
-        frame = spark.readStream.schema(schema).option("pathGlobFilter", "*.parquet").parquet(f"{root}/{{{name}}}")
+        reader = spark.readStream.options(**READ_OPTIONS, pathGlobFilter="*.parquet").schema(schema)
+        frame = reader.parquet(f"{root}/{{{name}}}")
         own = set(frame.columns)
         columns = [
             (F.col(column) if column in own else F.lit(None).cast(kind)).alias(column)

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ...core import UsageError
 from ...trace import read_run_info
 from ...trace.schema import RunInfo
+from .._errors import first_line
 from ..checks.findings import Verdict, Violation
+from ..session import is_connect
+from ._handed import handed_batches, writer_of
 from .checkpoint import Checkpoint
 from .reporter import verdict_of
 from .rows import arrived_of, growing_run
@@ -57,6 +61,7 @@ class Watch:
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._batches = 0
+        self._is_closed = False
 
     # ------------------------------------------------------------------------------------- two ways to run
 
@@ -69,13 +74,14 @@ class Watch:
                 self._await(query.awaitTermination)
             finally:
                 _stop(query)
+            self._take_handed()
             if not self._batches:
                 self._idle()
             if info.complete:
                 self._finish(info)
             return verdict_of(self.state)
         finally:
-            self._checkpoint.close()
+            self._close()
 
     def run(self, trigger_s: float = 1.0, wait: Callable[[float], Any] | None = None) -> Verdict:
         """Until the run is complete."""
@@ -87,6 +93,7 @@ class Watch:
                     info = self._reread()
                     seen = self._batches
                     self._await(query.processAllAvailable)
+                    self._take_handed()
                     if seen == self._batches:
                         self._idle()
                     if info.complete:
@@ -97,14 +104,19 @@ class Watch:
                 _stop(query)
             return verdict_of(self.state)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        """After this no batch is committed, also none that Spark's thread is at."""
+        with self._lock:
+            self._is_closed = True
             self._checkpoint.close()
 
     def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
-        frame = growing_run(self._spark, self._folder)
-        writer = frame.writeStream.foreachBatch(self._on_batch).option(
-            "checkpointLocation", str(self._checkpoint.spark.resolve())
-        )
-        return writer.trigger(**trigger).start()
+        takes = writer_of(self._checkpoint.handed) if is_connect(self._spark) else self._on_batch
+        stream = growing_run(self._spark, self._folder).writeStream.foreachBatch(takes)
+        stream = stream.option("checkpointLocation", str(self._checkpoint.spark.resolve()))
+        return stream.trigger(**trigger).start()
 
     def _await(self, action: Callable[[], Any]) -> None:
         try:
@@ -112,9 +124,7 @@ class Watch:
         except Exception as error:
             if isinstance(self._error, UsageError):
                 raise self._error from None
-            lines = [line for line in str(self._error or error).splitlines() if line.strip()]
-            what = lines[0].strip() if lines else type(error).__name__
-            raise UsageError(f"{self._folder}: the watch stopped: {what}") from error
+            raise UsageError(f"{self._folder}: the watch stopped: {first_line(self._error or error)}") from error
 
     def _reread(self) -> RunInfo:
         """The description may be replaced at this very moment: then the one before holds for another trigger."""
@@ -129,17 +139,26 @@ class Watch:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
-            with self._lock:
-                if batch <= self.state.batch:
-                    return  # it was committed here, and Spark was killed before it noted that
-                rows, written_ms = arrived_of(frame.toArrow())
-                self._batches += 1
-                found = self._verifier.feed(rows)
-                self.state.batch = batch
-                self._commit("batch", found, written_ms)
+            if batch > self.state.batch:  # else it was committed here, and Spark was killed before it noted that
+                self._take(batch, frame.toArrow())
         except Exception as error:
             self._error = error
             raise
+
+    def _take_handed(self) -> None:
+        for batch, rows in handed_batches(self._checkpoint.handed):
+            if batch > self.state.batch:
+                self._take(batch, rows)
+
+    def _take(self, batch: int, table: pa.Table) -> None:
+        rows, written_ms = arrived_of(table)
+        with self._lock:
+            if self._is_closed:
+                raise UsageError("the watch is over")  # in silence, Spark would note the batch as taken
+            self._batches += 1
+            found = self._verifier.feed(rows)
+            self.state.batch = batch
+            self._commit("batch", found, written_ms)
 
     def _idle(self) -> None:
         with self._lock:

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...core import UsageError
+from .._errors import first_line
+from ..session import is_connect
 from .plan import COUNTS, CellTotals, Chunk, Found, Plan, SwarmSpec
 from .store import SwarmStore, WaveResult
 from .task import ROWS_DDL, task
@@ -63,7 +65,7 @@ def run_swarm(
         pool.shutdown(wait=False, cancel_futures=True)
         if running:
             with suppress(Exception):  # a session that is gone has no jobs either
-                spark.sparkContext.cancelAllJobs()
+                spark.interruptAll() if is_connect(spark) else spark.sparkContext.cancelAllJobs()
     return _add_up(plan.spec, results, len(finished))
 
 
@@ -92,11 +94,10 @@ def _result_of(future: Future[WaveResult]) -> WaveResult:
     except UsageError:
         raise
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
         # What a task raised is the last line of its traceback, not the first of Spark's page.
+        lines = str(error).splitlines()
         told = next((line for line in lines if "Error: " in line and "Exception: Traceback" not in line), None)
-        what = told or (lines[0] if lines else type(error).__name__)
-        raise UsageError(f"a task of the swarm failed: {what.strip()}") from error
+        raise UsageError(f"a task of the swarm failed: {(told or first_line(error)).strip()}") from error
 
 
 def _take(result: WaveResult, results: list[WaveResult], progress: Progress | None) -> None:

@@ -5,8 +5,6 @@ A file appears whole or not at all, so whatever is there counts, and what is mis
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import UsageError
+from .._whole import write_whole
 from .plan import COUNTS, CellTotals, Found, Plan, SwarmSpec
 from .task import ROWS
 
@@ -54,7 +53,7 @@ class SwarmStore:
         try:
             self._waves.mkdir(parents=True, exist_ok=True)
             if known is None:
-                _write_whole(self._folder / _PLAN_FILE, msgspec.json.format(msgspec.json.encode(plan), indent=2))
+                write_whole(self._folder / _PLAN_FILE, msgspec.json.format(msgspec.json.encode(plan), indent=2))
         except OSError as error:
             raise UsageError(f"{self._folder}: can't be written: {error.strerror}") from error
         names = [self._name(number) for number in range(len(plan.waves()))]
@@ -69,10 +68,10 @@ class SwarmStore:
             for one in result.found:
                 target = self.scenario_file(plan.spec, one)
                 target.parent.mkdir(exist_ok=True)
-                _write_whole(target, msgspec.json.format(msgspec.json.encode(one.shrunk or one.scenario), indent=2))
+                write_whole(target, msgspec.json.format(msgspec.json.encode(one.shrunk or one.scenario), indent=2))
             sink = pa.BufferOutputStream()
             pq.write_table(table, sink)
-            _write_whole(self._waves / self._name(number), sink.getvalue().to_pybytes())
+            write_whole(self._waves / self._name(number), sink.getvalue().to_pybytes())
         except OSError as error:
             raise UsageError(f"{self._folder}: can't be written: {error.strerror}") from error
 
@@ -102,16 +101,3 @@ def _read(file: Path) -> WaveResult:
         raise UsageError(f"{file}: not a whole file of a swarm; remove it and the wave is run again") from error
     counted = [row for row in rows if row["found"] is None]
     return WaveResult([CellTotals(row["cell"], *(row[name] for name in COUNTS)) for row in counted], found)
-
-
-def _write_whole(target: Path, content: bytes) -> None:
-    """Under its name there is all of it or nothing, whenever the machine stops."""
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as draft:
-        try:
-            draft.write(content)
-            draft.flush()
-            os.fsync(draft.fileno())
-            os.replace(draft.name, target)
-        except BaseException:
-            os.unlink(draft.name)
-            raise

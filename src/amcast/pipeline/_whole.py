@@ -1,4 +1,7 @@
-"""A folder that appears whole or not at all: it is filled beside its place and renamed. Nothing is overwritten."""
+"""Files and folders that appear whole or not at all: they are filled beside their place and renamed.
+
+Whatever stops the program, Ctrl-C or the end of the power, a name stands for all of it or for what was there before.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...core import UsageError
+from ..core import UsageError
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Replaces the file."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as draft:
+        try:
+            draft.write(content)
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.replace(draft.name, target)
+        except BaseException:
+            os.unlink(draft.name)
+            raise
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, what: str) -> Iterator[Path]:
     """An empty folder to fill. It becomes `target` if nothing goes wrong, and leaves no trace if something does."""
-    refuse_occupied(target)
+    refuse_occupied(target, what)
     made = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-            # One level below, because the scratch folder itself is closed to other users and a report is not.
-            draft = Path(scratch) / "report"
+            # One level below, because the scratch folder itself is closed to other users and what is in it is not.
+            draft = Path(scratch) / what
             draft.mkdir()
             yield draft
-            refuse_occupied(target)
+            refuse_occupied(target, what)
             os.rename(draft, target)
     except BaseException as error:
         for parent in made:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         if isinstance(error, OSError):
-            raise UsageError(f"{target}: can't write the report there: {error.strerror or error}") from error
+            raise UsageError(f"{target}: can't write the {what} there: {error.strerror or error}") from error
         raise
 
 
-def refuse_occupied(target: Path) -> None:
+def refuse_occupied(target: Path, what: str) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UsageError(f"{target} exists and is not a folder: choose another place for the report")
+        raise UsageError(f"{target} exists and is not a folder: choose another place for the {what}")
     if target.is_dir() and any(target.iterdir()):
-        raise UsageError(f"{target} is not empty: remove it, or choose another place for the report")
+        raise UsageError(f"{target} is not empty: remove it, or choose another place for the {what}")
 
 
 def free_place(root: Path, run_ids: list[str]) -> Path:

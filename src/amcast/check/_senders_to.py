@@ -1,9 +1,8 @@
 """Quasi-genuineness, from the wire: who takes steps for a message is settled by sendersTo, not by the message alone.
 
-`senders_to` in run.json names, for each group, those that may send to it; without it every group may send to every
-other. A row that names a message must have both ends among its sender, its destinations, and the groups that may send
-to one of these. A row that names none must stay inside a group, or join a group and one that may send to it; a row that
-ends at a client must concern a message of that client.
+`senders_to` in run.json names, for each group, those that may send to it. A row that names a message must have both
+ends among its sender, its destinations, and the groups that may send to one of these. A row that names none must stay
+inside a group, or join a group and one that may send to it.
 """
 
 from __future__ import annotations
@@ -13,22 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..trace import NULL
-from ..trace.run import Int64s
-from ._genuine import group_indexes
+from ..trace.run import Int32s, Int64s
 from ._history import Bools, History
 from .report import Findings
 
 
-def check_quasi_genuine(history: History, findings: Findings) -> None:
-    if "quasi-genuine" not in history.info.claims:
-        return
+def check_by_senders_to(history: History, findings: Findings) -> None:
     wire = history.run.wire
-    if not len(wire) and len(history.run.deliveries):
-        findings.unknown("quasi-genuine", "the wire was not recorded: nobody can say who spoke to whom")
-        return
-    findings.begin("quasi-genuine")
     may_send = _relation(history)
-    src, dst = group_indexes(history, wire.src), group_indexes(history, wire.dst)
+    src, dst = (_group_indexes(history, ends) for ends in (wire.src, wire.dst))
     is_named = wire.msg != NULL
     _check_named(history, np.flatnonzero(is_named), may_send, (src, dst), findings)
     _check_unnamed(history, np.flatnonzero(~is_named), may_send, (src, dst), findings)
@@ -37,15 +29,20 @@ def check_quasi_genuine(history: History, findings: Findings) -> None:
 def _relation(history: History) -> Bools:
     """may_send[x, h]: x is in sendersTo(h), or is h itself."""
     count = len(history.groups)
-    declared: dict[str, Any] | None = history.info.extra.get("senders_to")
-    if declared is None:
-        return np.ones((count, count), np.bool_)
+    declared: dict[str, Any] = history.info.extra["senders_to"]
     index = {group.id: group.index for group in history.groups}
     may_send = np.eye(count, dtype=np.bool_)
     for receiver, senders in declared.items():
         for sender in senders:
             may_send[index[int(sender)], index[int(receiver)]] = True
     return may_send
+
+
+def _group_indexes(history: History, processes: Int32s) -> Int64s:
+    """-1 for a client."""
+    ids, inverse = np.unique(processes, return_inverse=True)
+    groups = [history.group_of.get(process) for process in ids.tolist()]
+    return np.array([-1 if group is None else group.index for group in groups], np.int64)[inverse]
 
 
 def _check_named(
