@@ -12,7 +12,10 @@ STAMP := $(VENV)/.stamp
 FUZZ_RUNS := skeen-1 skeen-3 skeen-5 \
 	basecast-3 basecast-5 \
 	fastcast-3 fastcast-5 \
-	multipaxos-3 multipaxos-5
+	multipaxos-3 multipaxos-5 \
+	oam-baseline-1 oam-baseline-3 \
+	oam-1 oam-3 \
+	sequencer-1 sequencer-3
 FUZZ_TARGETS := $(FUZZ_RUNS:%=fuzz-%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -87,7 +90,7 @@ nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 
 $(FUZZ_TARGETS): fuzz-%: $(STAMP)
-	$(BIN)/amcast fuzz --protocol $(word 1,$(subst -, ,$*)) --replicas $(word 2,$(subst -, ,$*)) \
+	$(BIN)/amcast fuzz --protocol $(patsubst %-$(lastword $(subst -, ,$*)),%,$*) --replicas $(lastword $(subst -, ,$*)) \
 		--seeds $(SEEDS) --faults all
 
 clean: ## Remove .venv, caches and build output (runs/ stays)

@@ -130,6 +130,11 @@ def _partially_genuine(oracle: Oracle, messages: list[int], processes: list[int]
     assert not oracle.may_speak_of_local(*processes, message)
 
 
+def _local_order(oracle: Oracle, messages: list[int], processes: list[int]) -> None:
+    (message,), (process,) = messages, processes
+    assert (process, message) in oracle.late_guesses()
+
+
 _CHECKS = {
     "positions": _positions,
     "integrity": _integrity,
@@ -144,4 +149,5 @@ _CHECKS = {
     "minimality": _minimality,
     "quasi-genuine": _quasi_genuine,
     "partially-genuine": _partially_genuine,
+    "local-order": _local_order,
 }

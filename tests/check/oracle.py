@@ -84,6 +84,7 @@ class Oracle:
             "acyclic": lambda: self.shortest_cycle() is None,
             "timestamps": self.timestamps_hold,
             "fifo": self.fifo_holds,
+            "local-order": self.local_order_holds,
         }
         if len(self.run.wire):
             checks |= {
@@ -185,6 +186,22 @@ class Oracle:
         """From, to, and the message that it was about."""
         wire = self.run.wire
         return list(zip(wire.src.tolist(), wire.dst.tolist(), wire.msg.tolist(), strict=True))
+
+    def local_order_holds(self) -> bool:
+        return not self.late_guesses()
+
+    def late_guesses(self) -> set[tuple[int, int]]:
+        """Processes, and messages that they delivered optimistically after they had delivered them for good."""
+        rows = self.run.deliveries
+        times = zip(rows.process.tolist(), rows.msg.tolist(), rows.kind.tolist(), rows.t_us.tolist(), strict=True)
+        final: dict[tuple[int, int], int] = {}
+        guesses: list[tuple[int, int, int]] = []
+        for process, msg, kind, t_us in times:
+            if kind == FINAL:
+                final[process, msg] = t_us
+            else:
+                guesses.append((process, msg, t_us))
+        return {(p, msg) for p, msg, t_us in guesses if t_us > final.get((p, msg), t_us)}
 
     def genuine_holds(self) -> bool:
         return all(self.may_speak(src, dst, msg) for src, dst, msg in self.spoken())

@@ -62,6 +62,7 @@ def test_a_good_trace_passes_every_check(trace: Trace) -> None:
         "minimality",
         "quasi-genuine",
         "partially-genuine",
+        "local-order",
     }
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from amcast.trace import FINAL, GroupInfo, Recorder, Run, RunInfo
 
-ALL_CLAIMS = ("timestamps", "fifo", "genuine", "minimality", "quasi-genuine", "partially-genuine")
+ALL_CLAIMS = ("timestamps", "fifo", "genuine", "minimality", "quasi-genuine", "partially-genuine", "local-order")
 
 
 @dataclass
@@ -164,7 +164,7 @@ def damage(rng: Random, trace: Trace) -> None:
     process = rng.choice(busy)
     log = trace.logs[process]
     index = rng.randrange(len(log) - 1)
-    match rng.randrange(18):
+    match rng.randrange(19):
         case 0:
             trace.swap(process, index, index + 1)
         case 1:
@@ -196,6 +196,9 @@ def damage(rng: Random, trace: Trace) -> None:
         case 13:
             trace.correct = tuple(p for p in trace.correct if p != process)
             del log[rng.randrange(len(log)) :]
+        case 18:  # a guess after the fact
+            guesses = trace.optimistic.setdefault(process, [])
+            guesses.append(Row(len(guesses), log[index].msg, log[index].grp, None, log[-1].t_us + 1))
         case 14:
             start = rng.randrange(len(log))
             trace.restore(process, start, rng.randint(start, len(log) + 1))

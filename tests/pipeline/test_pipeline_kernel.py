@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
+from amcast.check import check_run
 from amcast.pipeline import RunReport, TraceSpec, generate_trace
 from amcast.pipeline._damage import DAMAGES
 from amcast.pipeline._inspect import inspect_run
 from amcast.pipeline.checks import _proof, _segments, _tasks, checker
 from amcast.pipeline.checks._tasks import Answer, Judge, Task
 from amcast.pipeline.checks.checker import check_files
+from amcast.sim import scenario, simulate
+from amcast.trace import OPTIMISTIC, read_run, write_run
+from amcast.workload import Micro
 from tests.pipeline.agreement import assert_same, small_spec, write_damaged
 
 
@@ -44,6 +50,35 @@ def tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_one(folder: Path, whole_rows_max: int = 0) -> RunReport:
     (report,) = check_files(None, [inspect_run(str(folder))], key=7, whole_rows_max=whole_rows_max)  # type: ignore[arg-type]
     return report
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("name", ["oam", "oam-baseline", "sequencer"])
+def test_what_optimistic_protocols_claim_is_checked_alike(tmp_path: Path, name: str) -> None:
+    result = simulate(scenario(name, groups=3, messages=30, workload=Micro(1, 2, 8), seed=1))
+    strict = msgspec.structs.replace(result.info, extra={**result.info.extra, "senders_to": {"1": [1]}})
+    for number, info in enumerate((result.info, strict)):
+        folder = tmp_path / str(number)
+        write_run(folder, info, result.recorder)
+        report = check_one(folder)
+        expected = check_run(read_run(folder))
+        assert report.properties == expected.properties
+        assert report.verdict == ("fail" if number and "quasi-genuine" in info.claims else "pass")
+    if "local-order" in result.info.claims:
+        assert report.properties["local-order"] == "pass"
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_guess_after_the_fact_is_found(tmp_path: Path) -> None:
+    result = simulate(scenario("oam", groups=2, messages=10, seed=1))
+    row = int(np.flatnonzero(result.run().deliveries.kind == OPTIMISTIC)[0])
+    guess = result.run().deliveries
+    late = (int(guess.process[row]), int(guess.grp[row]), 10**6, int(guess.msg[row]), OPTIMISTIC, None, 10**9)
+    result.recorder.delivery(*late)
+    write_run(tmp_path / "late", result.info, result.recorder)
+    report, expected = check_one(tmp_path / "late"), check_run(read_run(tmp_path / "late"))
+    assert report.properties == expected.properties
+    assert report.properties["local-order"] == "fail"
 
 
 @pytest.mark.usefixtures("tiny_pieces")

@@ -12,12 +12,24 @@ from amcast.check import check_run
 from amcast.consensus import PaxosMessage
 from amcast.consensus.multipaxos import messages as paxos
 from amcast.core import BadFrameError, UsageError, app_message, encode
-from amcast.protocols import PROTOCOLS, Reply, Start, fastcast, flexcast, markdown_table, protocol, skeen, tree
+from amcast.protocols import (
+    PROTOCOLS,
+    Reply,
+    Start,
+    fastcast,
+    flexcast,
+    markdown_table,
+    protocol,
+    sequencer,
+    skeen,
+    tree,
+)
 from amcast.protocols._adapter import StreamAck
 from amcast.protocols._history import Entry
+from amcast.protocols.optimistic import messages as oam
 from amcast.sim import Latency, Simulation, scenario, simulate
 from amcast.sim.hops import measure_hops
-from amcast.trace import Run
+from amcast.trace import FINAL, Run
 from amcast.workload import Micro
 
 DELAY_US = 50
@@ -42,12 +54,39 @@ DELAY_US = 50
         ("flexcast", "global", 2),
         ("tree", "local", 1),  # "1 plus the levels below the lca"
         ("tree", "global", 2),
+        ("oam-baseline", "local", 3),
+        ("oam-baseline", "global", 3),
+        ("oam-baseline", "slow", 4),
+        # "Steps: 1 optimistic, 3 conservative, 4 when the timestamp changed"
+        ("oam", "optimistic", 1),
+        ("oam", "local", 3),
+        ("oam", "global", 3),
+        ("oam", "slow", 4),
+        ("sequencer", "optimistic", 1),  # "Steps: 2 final, 1 optimistic."
+        ("sequencer", "local", 1),  # to the sequencer's own group
+        ("sequencer", "global", 2),
     ],
 )
 def test_message_delays(name: str, case: str, delays: int) -> None:
     measured = {hops.case: hops for hops in measure_hops(protocol(name))}
     assert measured[case].delays == delays
     assert measured[case].claimed == delays
+
+
+@pytest.mark.parametrize(("name", "delays"), [("oam", 2), ("oam-baseline", 2), ("sequencer", 2)])
+def test_a_group_of_one_saves_the_votes(name: str, delays: int) -> None:
+    assert _final_delays(name, replicas=1) == delays
+
+
+def test_a_replicated_sequencer_takes_a_delay_more() -> None:
+    assert _final_delays("sequencer", replicas=3) == 3
+
+
+def _final_delays(name: str, replicas: int) -> float:
+    made = scenario(name, "unit", groups=3, replicas=replicas, clients=1, messages=1, workload=Micro(2, 2), seed=1)
+    run = simulate(made).run()
+    last = run.deliveries.t_us[run.deliveries.kind == FINAL].max()
+    return float(last - run.multicasts.t_us[0]) / made.network.default_us
 
 
 @pytest.mark.parametrize("groups", [2, 5])
@@ -158,6 +197,15 @@ def sample(kind: type) -> Any:
         fastcast.SendSoft(1, (stamp,)),
         fastcast.SendHard(1, (stamp, stamp)),
         fastcast.Settled(message.id),
+        oam.FrMcast(message, 1, 5, (1, 2), True),
+        oam.BarrierRequest(message.id, 5, 1),
+        oam.JoinRequest(1, 2),
+        oam.JoinResponse(1, 2, 5, (1, 2)),
+        oam.SendersTo(1, 2, (1, 2)),
+        oam.Received(1, 2),
+        oam.Positions({1: 2}, True),
+        oam.MergedState(b"s"),
+        sequencer.Data(message, 5),
         paxos.Prepare(1, 2, 3),
         paxos.Promise(1, 2, 3, 4, (paxos.Vote(1, 2, b"v"),)),
         paxos.Accept(1, 2, 3, b"v"),

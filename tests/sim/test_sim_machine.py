@@ -281,6 +281,9 @@ class Witness:
     def saw_restored(self, process: int, position: int) -> None:
         pass
 
+    def saw_restart(self, process: int) -> None:
+        pass
+
     def saw_wire(
         self, src: int, dst: int, kind: str, about: tuple[int, ...], size: int, sent: int, received: int | None
     ) -> None:

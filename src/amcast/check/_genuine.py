@@ -4,7 +4,8 @@
   A row that names none stays inside a group, or joins two ends that some one message involves both.
 - minimality: both ends of a row that names a message are involved in some message of the run, not necessarily in this
   one. Rows that name none are upkeep, and are not judged.
-- quasi-genuine: only processes that some message of the run involves exchange anything at all.
+- quasi-genuine: as the run's own `senders_to` settles it, if it declares one (see `_senders_to`). Otherwise only
+  processes that some message of the run involves exchange anything at all.
 - partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 """
 
@@ -18,6 +19,7 @@ from ..core import ProcessId
 from ..trace import NULL
 from ..trace.run import Int32s, Int64s
 from ._history import Bools, History
+from ._senders_to import check_by_senders_to
 from .report import VIOLATIONS_PER_PROPERTY, Findings
 
 
@@ -51,6 +53,9 @@ def _check_minimality(history: History, findings: Findings) -> None:
 
 
 def _check_quasi_genuine(history: History, findings: Findings) -> None:
+    if "senders_to" in history.info.extra:
+        check_by_senders_to(history, findings)
+        return
     for row in np.flatnonzero(~_are_busy(history))[:VIOLATIONS_PER_PROPERTY].tolist():
         _report_idle(history, "quasi-genuine", [], row, findings)
 

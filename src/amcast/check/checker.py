@@ -10,6 +10,7 @@ from ._delivery import check_integrity, check_positions, check_replicas, check_v
 from ._fifo import check_fifo
 from ._genuine import check_wire
 from ._history import History
+from ._optimistic import check_local_order
 from ._order import check_order
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
@@ -28,6 +29,7 @@ def check_run(run: Run) -> Report:
     check_timestamps(history, findings)
     check_fifo(history, groups, findings)
     check_wire(history, findings)
+    check_local_order(history, findings)
     for claim in run.info.claims:
         if claim not in PROPERTIES:
             findings.unknown(claim, "this checker knows no such property")

@@ -30,8 +30,8 @@ from ..core import (
     UsageError,
     Wire,
 )
-from ..protocols import Client, ClientConfig, EntryGroups, Reply, protocol
-from .config import ClusterConfig, client_config, load_config, split_address
+from ..protocols import Client, ClientConfig, Entry, EntryGroups, Reply, protocol
+from .config import ClusterConfig, client_config, load_config, replica_config, split_address
 from .control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from .driver import RETRY_S, Channel, ClientDriver, Credentials
 from .links import RefusedError
@@ -67,8 +67,15 @@ class Delivery(msgspec.Struct, frozen=True):
 class WaitingClient(Client):
     """Tells who waits for a message when it is delivered everywhere."""
 
-    def __init__(self, process: ProcessId, topology: Topology, entries: EntryGroups, config: ClientConfig) -> None:
-        super().__init__(process, topology, entries, config)
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        entries: EntryGroups,
+        config: ClientConfig,
+        entry: Entry | None,
+    ) -> None:
+        super().__init__(process, topology, entries, config, entry)
         self.waiting: dict[MessageId, asyncio.Future[None]] = {}
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
@@ -80,7 +87,10 @@ class WaitingClient(Client):
 
 
 def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> WaitingClient:
-    return WaitingClient(process, topology, protocol(layout.protocol).entry_groups, client_config(layout.network))
+    config = replica_config(layout.protocol, layout.network, layout.options)
+    spec = protocol(layout.protocol).configured(config)
+    entry = None if spec.entry is None else spec.entry(process, topology, config)
+    return WaitingClient(process, topology, spec.entry_groups, client_config(layout.network), entry)
 
 
 class AsyncClient:

@@ -108,20 +108,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def latency(self) -> Latency | None:
         return None if self.network == "none" else latency_preset(self.network)
 
-    def rtt_us(self) -> int:
-        return _rtt_us(self.network)
-
     def replica_config(self) -> ReplicaConfig:
-        """Timeouts for real machines: the scheduler may keep a process waiting for tens of milliseconds."""
-        rtt = self.rtt_us()
-        paxos = PaxosConfig(
-            tick_us=max(50_000, rtt // 2), election_ticks=10, retransmit_ticks=4, window=32, snapshot_every=20_000
-        )
-        fields: dict[str, Any] = {"paxos": paxos, "resend_us": max(300_000, 4 * rtt)}
-        try:
-            return msgspec.convert({**fields, **self.options}, self.spec().config)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"[options] does not suit {self.protocol}: {error}") from error
+        return replica_config(self.protocol, self.network, self.options)
 
     # -- checks
 
@@ -164,6 +152,19 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def _rtt_us(network: str) -> int:
     return 0 if network == "none" else latency_preset(network).rtt_max_us()
+
+
+def replica_config(protocol_name: str, network: str, options: dict[str, Any]) -> ReplicaConfig:
+    """Timeouts for real machines: the scheduler may keep a process waiting for tens of milliseconds."""
+    rtt = _rtt_us(network)
+    paxos = PaxosConfig(
+        tick_us=max(50_000, rtt // 2), election_ticks=10, retransmit_ticks=4, window=32, snapshot_every=20_000
+    )
+    fields: dict[str, Any] = {"paxos": paxos, "resend_us": max(300_000, 4 * rtt)}
+    try:
+        return msgspec.convert({**fields, **options}, protocol(protocol_name).config)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"[options] does not suit {protocol_name}: {error}") from error
 
 
 def client_config(network: str) -> ClientConfig:

@@ -52,6 +52,7 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     addresses: dict[ProcessId, tuple[str, int]]
     regions: dict[ProcessId, str]
     network: str
+    options: dict[str, Any]
     message_bytes: int
 
 
@@ -122,9 +123,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
-from_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Start | Follow | Unfollow | StatusQuery | AppStateQuery
-)
+Request = Start | Follow | Unfollow | StatusQuery | AppStateQuery
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Reply | Busy | Delivered | Gone | Refused | Status | AppState
 )

@@ -14,7 +14,7 @@ from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
 from ..protocols import Reply, protocol
 from ..workload import Load, LoadClient, Micro
 from .client import Where, seeds_of
-from .config import client_config
+from .config import client_config, replica_config
 from .control import Layout
 from .driver import ClientDriver, Credentials
 
@@ -32,9 +32,10 @@ class TimedClient(LoadClient):
     """Notes when each message was sent and when all its groups had answered."""
 
     def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
-        spec = protocol(layout.protocol)
+        replica = replica_config(layout.protocol, layout.network, layout.options)
+        spec = protocol(layout.protocol).configured(replica)
         config = client_config(layout.network)
-        super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"))
+        super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
         self._sent_at: dict[MessageId, int] = {}
         self.latencies_ns: list[int] = []
         self.finished = asyncio.Event()

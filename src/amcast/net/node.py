@@ -27,6 +27,15 @@ from .tracing import TraceWriter
 _FINAL, _OPTIMISTIC = 0, 1
 
 
+def app_messages(message: Wire) -> Sequence[AppMessage]:
+    """Those that a client hands over with it."""
+    several: Sequence[AppMessage] | None = getattr(message, "messages", None)
+    if several is not None:
+        return several
+    one = getattr(message, "message", None)
+    return (one,) if isinstance(one, AppMessage) else ()
+
+
 class Application(Protocol):
     """What the node delivers to: see `StateMachine`."""
 
@@ -343,7 +352,7 @@ class Node(Outbox):
     def _trace_start(self, sender: ProcessId, message: Wire) -> None:
         assert self._trace is not None
         now = time.time_ns() // 1_000
-        for app_message in getattr(message, "messages", ()):
+        for app_message in app_messages(message):
             id_ = app_message.id
             seq = id_ & ((1 << SEQ_BITS) - 1)
             self._trace.multicast(id_, id_ >> SEQ_BITS, seq, app_message.dst, now, len(app_message.payload))

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, UsageError
+from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, UsageError, Wire
 from ..core.codec import FRAME_LIMIT
 from ..core.ids import SEQ_BITS
 from ..protocols import Start
@@ -36,11 +36,11 @@ from .control import (
     Hello,
     Layout,
     Refused,
+    Request,
     Status,
     StatusQuery,
     Unfollow,
     Welcome,
-    from_client_decoder,
     hello_decoder,
 )
 from .driver import Channel, dial
@@ -49,7 +49,7 @@ from .identity import Kind
 from .journal import DeliveryLog, PositionGoneError
 from .links import Delay, Link, RefusedError, Sender
 from .metrics import serve_metrics
-from .node import Node
+from .node import Node, app_messages
 from .security import Security
 from .storage import CorruptLogError, RecordLog
 from .tls import PeerError, expect
@@ -249,7 +249,7 @@ class Connection(FrameProtocol):
 
     def _on_client_frame(self, data: Frame) -> None:
         try:
-            message = from_client_decoder.decode(data)
+            message = self._server.requests.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._refuse(f"not a request: {error}")
             return
@@ -262,6 +262,8 @@ class Connection(FrameProtocol):
                 self.following = None
             case StatusQuery():
                 self._say(self._server.status())
+            case Wire():
+                self._on_entry(message)
 
     def _on_start(self, message: Start) -> None:
         client, known_dst, limit = self.client, self._known_dst, self._server.config.limits.message_bytes
@@ -278,6 +280,22 @@ class Connection(FrameProtocol):
             if taken.messages:
                 assert client is not None
                 self._node.take(client, taken)
+        except Exception as error:
+            self._server.fail(error)
+
+    def _on_entry(self, message: Wire) -> None:
+        """Where messages do not enter by a START: what a client says must be about messages of its own."""
+        problem = None
+        if any(id_ >> SEQ_BITS != self.client for id_ in message.about()):
+            problem = "a message carries another sender's id"
+        for each in app_messages(message):
+            problem = problem or self._problem_with(each)
+        if problem is not None:
+            self._refuse(problem)
+            return
+        try:
+            assert self.client is not None
+            self._node.take(self.client, message)
         except Exception as error:
             self._server.fail(error)
 
@@ -398,6 +416,9 @@ class NodeServer:
         self.ids = config.ids()
         self.entry = config.entry(name)
         self.loop = asyncio.get_running_loop()
+        entry = config.spec().entry_messages
+        requests: Any = Request if entry is None else Request | entry
+        self.requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(requests)
         self.security = Security.of_process(config, name, logger.warning)
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.open()
         self.tickets = Tickets(self.security.secret)
@@ -682,6 +703,7 @@ def _layout(config: ClusterConfig) -> Layout:
         config.addresses(),
         {process: topology.region(process) for process in topology.processes},
         config.network,
+        config.options,
         config.limits.message_bytes,
     )
 

@@ -1,7 +1,7 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import Client, ClientConfig, EntryGroups
+from ._client import Client, ClientConfig, Entry, EntryGroups
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
@@ -10,6 +10,7 @@ __all__ = [
     "PROTOCOLS",
     "Client",
     "ClientConfig",
+    "Entry",
     "EntryGroups",
     "GroupAutomaton",
     "GroupOutbox",

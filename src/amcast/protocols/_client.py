@@ -8,7 +8,9 @@ so that groups may forget them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -30,6 +32,19 @@ from ._messages import Reply, Start
 
 EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 
+
+class Entry(ABC):
+    """How a sender's messages enter a protocol that wants more than a START at some groups' leaders."""
+
+    @abstractmethod
+    def send(self, message: AppMessage, out: Outbox) -> Wire:
+        """Sends it where it must go first; answers what to send again if no reply comes."""
+
+    @abstractmethod
+    def send_again(self, sent: Any, silent: Sequence[GroupId], out: Outbox) -> None:
+        """`silent` are the destinations that have not answered."""
+
+
 _RETRY = "client.retry"
 _SEND = "client.send"
 _RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
@@ -42,16 +57,25 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outstanding:
-    __slots__ = ("message", "missing", "ticks")
+    __slots__ = ("message", "missing", "sent", "ticks")
 
-    def __init__(self, message: AppMessage) -> None:
+    def __init__(self, message: AppMessage, sent: Wire | None) -> None:
         self.message = message
+        self.sent = sent  # what an entry has to send again
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
 
 
 class Client(Process):
-    def __init__(self, process: ProcessId, topology: Topology, entry_groups: EntryGroups, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        process: ProcessId,
+        topology: Topology,
+        entry_groups: EntryGroups,
+        config: ClientConfig,
+        entry: Entry | None = None,
+    ) -> None:
+        self._entry = entry
         self._process = process
         self._topology = topology
         self._entry_groups = entry_groups
@@ -84,15 +108,20 @@ class Client(Process):
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.multicast(message)
-        self._outstanding[message.id] = Outstanding(message)
+        self._outstanding[message.id] = Outstanding(message, self._send(message, out))
+        if not self._retrying:
+            self._retrying = True
+            out.set_timer(_RETRY, self._config.retry_us)
+
+    def _send(self, message: AppMessage, out: Outbox) -> Wire | None:
+        if self._entry is not None:
+            return self._entry.send(message, out)
         if not self._starting:
             out.set_timer(_SEND, 0)
         for group in self._entry_groups(message, self._topology):
             leader = self._leader.get(group, self._topology.members(group)[0])
             self._starting.setdefault(leader, []).append(message)
-        if not self._retrying:
-            self._retrying = True
-            out.set_timer(_RETRY, self._config.retry_us)
+        return None
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
@@ -141,7 +170,11 @@ class Client(Process):
             entry.ticks += 1
             # When it has waited for a whole period at least, then ever more seldom: a cluster that is slow because it
             # has much to do must not get more to do for it.
-            if entry.ticks in _RETRY_TICKS or entry.ticks % _RETRY_TICKS[-1] == 0:
+            if entry.ticks not in _RETRY_TICKS and entry.ticks % _RETRY_TICKS[-1]:
+                continue
+            if self._entry is not None:
+                self._entry.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
+            else:
                 for group in self._silent(entry):
                     again.setdefault(group, []).append(entry.message)
         for group, messages in again.items():

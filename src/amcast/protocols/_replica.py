@@ -206,7 +206,10 @@ class Replica(Process):
         self._flush(out)
         self._send_replies(out)
         if isinstance(decisions[-1], SnapshotDue):
-            self._log.compact(self._dump(), out)
+            self._compact(out)
+
+    def _compact(self, out: Outbox) -> None:
+        self._log.compact(self._dump(), out)
 
     def _act_on_one(self, decision: Decision, out: Outbox) -> None:
         match decision:

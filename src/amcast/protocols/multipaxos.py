@@ -83,7 +83,11 @@ class OrderingGroup(Replica):
             self._forward(sender, message)
         elif self._sessions.is_known(message.id):
             self._reply(message.sender, message.id, message.dst)
-        elif message.id not in self._proposed:
+        else:
+            self._propose(message, out)
+
+    def _propose(self, message: AppMessage, out: Outbox) -> None:
+        if message.id not in self._proposed:
             self._proposed.add(message.id)
             self._log.propose(Submit(message), out)
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
-from ..core import Codec, Process, ProcessId, Topology, UsageError
+from ..core import Codec, GroupId, MessageId, Process, ProcessId, Topology, UsageError
 from . import flexcast, tree
 from ._adapter import StreamAck
-from ._client import EntryGroups, destinations
+from ._client import Entry, EntryGroups, destinations
 from ._messages import ClientMessage
 from ._replica import ReplicaConfig
 from .fastcast import FastCast, FastCastConfig, FastCastMessage
 from .multipaxos import OrderingGroup, ordering_group
+from .optimistic import (
+    Baseline,
+    BaselineConfig,
+    BaselineEntry,
+    Optimistic,
+    OptimisticConfig,
+    OptimisticEntry,
+    OptimisticMessage,
+    home_group,
+    senders_facts,
+)
+from .optimistic.messages import BarrierRequest, FrMcast
+from .sequencer import Data, DataEntry, Sequencer, SequencerConfig
 from .skeen import SkeenFrame
 from .skeen import build as build_skeen
 
@@ -37,6 +50,10 @@ class ProtocolSpec:
     messages: Any = ClientMessage  # the union of its own wire messages
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
     records: Any = PaxosRecord | SoloRecord
+    # What run.json says of a run besides its configuration: (configuration, topology, message -> destinations) -> facts
+    facts: Callable[[Any, Topology, Mapping[MessageId, Sequence[GroupId]]], dict[str, Any]] | None = None
+    entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if not by a START
+    entry_messages: Any = None  # the union of what clients send then
     entry_from: Callable[[Any], EntryGroups] | None = None  # entry groups, where they depend on the configuration
 
     @property
@@ -44,7 +61,7 @@ class ProtocolSpec:
         """For people: who takes steps for a message besides its sender and its destinations."""
         if "genuine" in self.claims:
             return "yes"
-        weaker = [name for name in ("minimality", "partially-genuine") if name in self.claims]
+        weaker = [name for name in ("minimality", "quasi-genuine", "partially-genuine") if name in self.claims]
         return f"weaker ({weaker[0]})" if weaker else "no"
 
     def configured(self, config: ReplicaConfig) -> ProtocolSpec:
@@ -135,6 +152,55 @@ _SPECS = (
         entry_groups=tree.entry_at_lca(tree.TreeConfig()),
         entry_from=tree.entry_at_lca,
         delays={"local": 1, "global": 2},
+    ),
+    ProtocolSpec(
+        name="oam-baseline",
+        title="Baseline Atomic Multicast",
+        paper="Bezerra, Pedone, Garbinato, Geyer 2013, Algorithm 1",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "fifo", "quasi-genuine"),
+        config=BaselineConfig,
+        build=Baseline,
+        messages=OptimisticMessage,
+        entry_groups=home_group,
+        entry=BaselineEntry,
+        entry_messages=FrMcast | BarrierRequest,
+        facts=senders_facts,
+        delays={"local": 3, "global": 3, "slow": 4},
+        cases={"slow": {"changed_timestamps": True}},
+    ),
+    ProtocolSpec(
+        name="oam",
+        title="Optimistic Atomic Multicast",
+        paper="Bezerra, Pedone, Garbinato, Geyer 2013, section IV",
+        survives="f crashes of 2f+1 in each group",
+        replicas=3,
+        claims=(*ORDER, "fifo", "quasi-genuine", "local-order"),
+        config=OptimisticConfig,
+        build=Optimistic,
+        messages=OptimisticMessage,
+        entry_groups=home_group,
+        entry=OptimisticEntry,
+        entry_messages=FrMcast | BarrierRequest,
+        facts=senders_facts,
+        delays={"optimistic": 1, "local": 3, "global": 3, "slow": 4},
+        cases={"slow": {"changed_timestamps": True}},
+    ),
+    ProtocolSpec(
+        name="sequencer",
+        title="Sequencer with delay compensation",
+        paper="Sousa, Pereira, Moura, Oliveira 2002, Figure 4",
+        survives="f crashes of 2f+1 in the ordering group",
+        replicas=1,
+        claims=(*ORDER, "local-order"),
+        config=SequencerConfig,
+        build=Sequencer,
+        messages=Data,
+        entry_groups=ordering_group,
+        entry=DataEntry,
+        entry_messages=Data,
+        delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
     ),
 )
 

@@ -100,8 +100,20 @@ def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[st
             drawn = own.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
             parent_of = {group: own.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
             return {"parents": [parent_of[group] for group in sorted(parent_of)]}
+        case "oam" | "oam-baseline":
+            return _sender_options(groups, own)
         case _:
             return {}
+
+
+def _sender_options(groups: int, rng: Random) -> dict[str, Any]:
+    """In two of three runs groups join and leave each other's senders, some again and again while messages flow."""
+    options: dict[str, Any] = {"null_us": rng.choice((0, 0, 0, 3_000)), "requests": rng.random() < 0.8}
+    if rng.random() < 0.67:
+        everyone = [f"g{group}" for group in range(1, groups + 1)]
+        options["senders_to"] = {h: tuple(x for x in everyone if rng.random() < 0.4) for h in everyone}
+        options["leave_after_us"] = rng.choice((0, 5_000, 20_000, 60_000))
+    return options
 
 
 def violations_of(result: SimResult) -> tuple[Violation, ...]:

@@ -47,6 +47,7 @@ class Observer(Protocol):
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None: ...
     def saw_restored(self, process: ProcessId, position: int) -> None: ...
+    def saw_restart(self, process: ProcessId) -> None: ...
     @property
     def record_wire(self) -> Callable[..., None]:
         """For the many messages that speak of one application message or none; others go to `saw_wire`."""
@@ -166,6 +167,7 @@ class Node(Outbox):
         self.is_up = True
         self._is_gated = False
         self._free_at_ns = 0
+        self._observer.saw_restart(self.id)
         self.process.on_start(self)
 
     def pause(self, for_us: int) -> None:
@@ -315,7 +317,10 @@ class Node(Outbox):
             return
         self._timer_seq += 1
         self._timers[key] = self._timer_seq
-        wait = int(after_us / (1 + self._clock_drift)) if self._clock_drift else after_us
+        wait = after_us
+        if self._clock_drift and after_us:
+            # At least a tick, or a process that waits for its own clock would be woken again and again at one moment.
+            wait = max(1, int(after_us / (1 + self._clock_drift)))
         self._loop.at(self._loop.now + wait, self._fire, key, self._timer_seq)
 
     def cancel_timer(self, key: TimerKey) -> None:

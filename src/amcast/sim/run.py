@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from ..core import GroupId, MessageId, Process, ProcessId
+from ..core import GroupId, MessageId, Process, ProcessId, app_message
 from ..protocols import ProtocolSpec
 from ..trace import GroupInfo, Recorder, Run, RunInfo
 from ..workload import LoadClient
@@ -69,6 +69,7 @@ class Simulation:
         self._network = Network(scenario.network, self._topology, scenario.fifo, self._rng("network"))
         self._broken: BrokenInvariant | None = None
         self._drained = False
+        self._members_sending = len(self._topology.processes) if scenario.member_messages else 0
         self._poll_us = max(500, scenario.network.rtt_max_us() // 2)
         self._nodes = self._build_nodes()
         self._injector = Injector(self._topology, self.loop, self._network, self._nodes, self._recorder)
@@ -98,19 +99,19 @@ class Simulation:
 
     def _builder(self, process: ProcessId) -> Any:
         scenario, topology, spec = self._scenario, self._topology, self._spec
+        replica_config = scenario.replica_config()
         if topology.group_of(process) is None:
             load = scenario.loads()[topology.clients.index(process)]
 
             def build_client(starts: int) -> Process:
                 rng = self._rng("client", process, starts)
                 config = scenario.client_config()
-                return LoadClient(process, topology, spec, config, scenario.workload, load, rng)
+                return LoadClient(process, topology, spec, config, scenario.workload, load, rng, replica_config)
 
             return build_client
-        config = scenario.replica_config()
 
         def build(starts: int) -> Process:
-            return spec.build(process, topology, config, self._rng("process", process, starts))
+            return spec.build(process, topology, replica_config, self._rng("process", process, starts))
 
         return build
 
@@ -127,6 +128,22 @@ class Simulation:
             self.loop.at(fault.at_us, self._injector.inject, fault)
         for node in self._nodes.values():
             self.loop.at(0, node.start)
+        if self._scenario.member_messages:
+            for process in self._topology.processes:
+                self._next_by_member(process, 0, self._rng("member", process))
+
+    def _next_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
+        wait = int(rng.expovariate(1 / self._scenario.interval_us))
+        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, seq, rng)
+
+    def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
+        workload = self._scenario.workload
+        message = app_message(process, seq, workload.destinations(self._topology, rng), workload.payload(rng))
+        self._nodes[process].multicast_now(message)
+        if seq + 1 < self._scenario.member_messages:
+            self._next_by_member(process, seq + 1, rng)
+        else:
+            self._members_sending -= 1
 
     def settle(self) -> bool:
         """Lets time pass until everything is delivered, or nothing moves any more. True if all is delivered."""
@@ -173,6 +190,8 @@ class Simulation:
             self.loop.stop()
 
     def _clients_are_done(self) -> bool:
+        if self._members_sending:
+            return False
         for client in self._topology.clients:
             node = self._nodes[client]
             if node.is_up and isinstance(node.process, LoadClient) and not node.process.is_done:
@@ -202,6 +221,7 @@ class Simulation:
         scenario, watch = self._scenario, self.watch
         complete = self._drained and self._broken is None and not watch.owed
         topology = self._topology
+        facts = {} if self._spec.facts is None else self._spec.facts(scenario.replica_config(), topology, watch.sent)
         info = RunInfo(
             run_id=scenario.run_id(),
             protocol=scenario.protocol,
@@ -211,6 +231,7 @@ class Simulation:
             correct=tuple(p for p in watch.correct if self._nodes[p].is_up),
             claims=self._spec.claims,
             extra={
+                **facts,
                 "driver": "sim",
                 "scenario": msgspec.to_builtins(scenario),
                 "clients": list(topology.clients),

@@ -12,7 +12,7 @@ from ..core import Latency, Topology, UsageError, grid, latency_preset
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Load, Micro
-from .faults import FaultPlan
+from .faults import FaultPlan, Skew
 from .node import CpuCost
 
 
@@ -24,6 +24,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     messages: int = 100  # by all clients together
     outstanding: int = 1
     interval_us: int = 0  # open loop if set
+    member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
     workload: Micro = Micro()
     network: Latency
     fifo: bool = True
@@ -66,6 +67,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
         return f"{self.protocol}-{self.seed}-{digest[:12]}"
 
+    def _loses_messages(self) -> bool:
+        return any(not isinstance(fault, Skew) for fault in self.plan.faults)
+
     def check(self) -> None:
         if self.replicas > 1 and self.replicas % 2 == 0:
             raise UsageError(
@@ -79,6 +83,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"a payload of {self.workload.payload_bytes} bytes is over the limit of {PAYLOAD_LIMIT}: "
                 "use a smaller --payload"
             )
+        if self.member_messages and (not self.interval_us or self._loses_messages()):
+            raise UsageError("members multicast at an interval, and never twice: set one, and no faults but clock skew")
         topology = self.topology()
         self.workload.check(topology)
         self.replica_config()

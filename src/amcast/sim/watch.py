@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Callable
 
 from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp
 from ..trace import FINAL, OPTIMISTIC, Recorder
@@ -11,6 +12,8 @@ from .engine import EventLoop
 from .scenario import Scenario
 
 _SKIPPED = -1
+
+Listener = Callable[[ProcessId, AppMessage, bool], None]  # process, message, whether it is an optimistic delivery
 
 
 class DeliveryLog:
@@ -38,6 +41,31 @@ class DeliveryLog:
         self._ts.extend([_SKIPPED] * missing)
 
 
+class GuessLog:
+    """What a process delivered optimistically, in all its lives.
+
+    A process that restarts knows nothing of its earlier guesses: it counts from 0 again, and may repeat them or guess
+    what it had delivered for good. The application had these already, so they are left out, and its log goes on.
+    """
+
+    def __init__(self) -> None:
+        self._ids = array("q")
+        self._before: frozenset[MessageId] = frozenset()  # what it delivered in earlier lives, either way
+        self._first = 0  # the position where this life's deliveries begin
+
+    def begin_life(self, final: DeliveryLog | None) -> None:
+        self._before = frozenset(self._ids) | frozenset(() if final is None else final.ids)
+        self._first = len(self._ids)
+
+    def position(self, position: int, id_: MessageId) -> int | None:
+        """Its place in the whole log; None if it is left out."""
+        if id_ in self._before:
+            self._first -= 1
+            return None
+        self._ids.append(id_)
+        return self._first + position
+
+
 class Watch:
     """The observer: records the trace, and counts what correct processes still owe."""
 
@@ -53,12 +81,14 @@ class Watch:
         }
         self._group_of = {p: self._topology.group_of(p) for p in self._topology.processes}
         self._is_correct = {p: p not in doomed for p in self._topology.processes}
-        self._logs: dict[tuple[ProcessId, bool], DeliveryLog] = {}
+        self._logs: dict[ProcessId, DeliveryLog] = {}
+        self._guesses: dict[ProcessId, GuessLog] = {}
         self.sent: dict[MessageId, tuple[GroupId, ...]] = {}
         self._owed_messages: set[MessageId] = set()
         self.owed = 0
         self.deliveries = 0
         self.record_wire = recorder.wire
+        self.listener: Listener | None = None  # hears each delivery once, as an application would
         self.progress_us = 0
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
@@ -74,25 +104,44 @@ class Watch:
     def saw_delivery(
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None:
-        log = self._logs.get((process, optimistic))
+        if optimistic:
+            self._saw_guess(process, position, message)
+            return
+        log = self._logs.get(process)
         if log is None:
-            log = self._logs[process, optimistic] = DeliveryLog()
+            log = self._logs[process] = DeliveryLog()
         if log.repeats(position, message.id, ts):
             return
+        self._record(process, position, message, FINAL, ts)
+        if message.id not in self._owed_messages:
+            self._owe(message.id, message.dst)
+        if self._is_correct[process]:
+            self.owed -= 1
+
+    def _saw_guess(self, process: ProcessId, position: int, message: AppMessage) -> None:
+        log = self._guesses.get(process)
+        if log is None:
+            log = self._guesses[process] = GuessLog()
+        place = log.position(position, message.id)
+        if place is not None:
+            self._record(process, place, message, OPTIMISTIC, None)
+
+    def _record(self, process: ProcessId, position: int, message: AppMessage, kind: int, ts: Timestamp | None) -> None:
         self.deliveries += 1
         self.progress_us = self._loop.now
         group = self._group_of[process]
         assert group is not None
-        kind = OPTIMISTIC if optimistic else FINAL
         self._recorder.delivery(process, group, position, message.id, kind, ts, self._loop.now)
-        if not optimistic:
-            if message.id not in self._owed_messages:
-                self._owe(message.id, message.dst)
-            if self._is_correct[process]:
-                self.owed -= 1
+        if self.listener is not None:
+            self.listener(process, message, kind == OPTIMISTIC)
+
+    def saw_restart(self, process: ProcessId) -> None:
+        if process in self._group_of:
+            log = self._guesses.setdefault(process, GuessLog())
+            log.begin_life(self._logs.get(process))
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
-        log = self._logs.setdefault((process, False), DeliveryLog())
+        log = self._logs.setdefault(process, DeliveryLog())
         if position > len(log.ids):
             self.owed -= position - len(log.ids) if self._is_correct[process] else 0
             log.skip_to(position)
@@ -118,7 +167,7 @@ class Watch:
 
     def delivered(self, process: ProcessId) -> list[MessageId]:
         """What a process delivered, in its order."""
-        log = self._logs.get((process, False))
+        log = self._logs.get(process)
         return [] if log is None else [id_ for id_ in log.ids if id_ != _SKIPPED]
 
     def stuck(self) -> tuple[MessageId, ...]:

@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from ..core import Outbox, ProcessId, TimerKey, Topology, Wire
-from ..protocols import Client, ClientConfig, ProtocolSpec, Reply
+from ..protocols import Client, ClientConfig, ProtocolSpec, ReplicaConfig, Reply
 from .micro import Micro
 
 _NEXT = "load.next"
@@ -31,8 +31,10 @@ class LoadClient(Client):
         workload: Micro,
         load: Load,
         rng: Random,
+        replica_config: ReplicaConfig | None = None,
     ) -> None:
-        super().__init__(process, topology, spec.entry_groups, config)
+        entry = None if spec.entry is None else spec.entry(process, topology, replica_config or spec.config())
+        super().__init__(process, topology, spec.entry_groups, config, entry)
         self._workload = workload
         self._load = load
         self._rng = rng

@@ -126,6 +126,18 @@ class Learner(Log):
         out.snapshot(LearnerRecord(self._next, dict(self._incarnations), state))
         self._truncate(self._next)
 
+    def resume(self, next_: int) -> None:
+        """Goes on from here: the layer above has what comes before, and nothing of what follows."""
+        if next_ > self._next:
+            self._skip_to(next_)
+            self._truncate(next_)
+        elif next_ < self._next:
+            self._next = self._floor = next_
+
+    def cover(self) -> None:
+        """The layer above has made durable what was handed up so far: a restart asks for nothing before."""
+        self._snapshot_next = self._next
+
     def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None:
         out.send(peer, State(self.group, self._next, self._incarnations, state))
 

@@ -12,7 +12,7 @@ that serves the others. A leader that a majority no longer answers steps down.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -40,11 +40,14 @@ from .messages import (
     ballot_of,
     decode_readd,
     encode_readd,
+    has_entries,
     owner_of,
     round_of,
 )
 
 FOLLOWER, CANDIDATE, LEADER = range(3)
+
+Projection = Callable[[bytes, GroupId], bytes]  # a value, as the processes of another group get to see it
 
 
 class MultiPaxos(Learner):
@@ -56,10 +59,13 @@ class MultiPaxos(Learner):
         config: PaxosConfig,
         rng: Random,
         remote_learners: Sequence[ProcessId] = (),
+        projection: Projection | None = None,
     ) -> None:
         super().__init__(group, process, topology, config)
         self._rng = rng
         self._remote_learners = tuple(remote_learners)
+        self._projection = projection
+        self._remote_groups: dict[GroupId, list[ProcessId]] = {}
         self._acceptor = Acceptor(promised=self._leader_ballot)
         self._role = FOLLOWER
         self._ballot: Ballot = -1  # of this process's own candidacy or leadership
@@ -183,6 +189,24 @@ class MultiPaxos(Learner):
     def _learners(self) -> tuple[ProcessId, ...]:
         """Everyone else who is sent 2a and 2b."""
         return self._others + self._remote_learners
+
+    def serve(self, remote_learners: Sequence[ProcessId]) -> None:
+        """From now on these processes of other groups follow the log."""
+        self._remote_learners = tuple(remote_learners)
+        self._remote_groups = {}
+        for process in remote_learners:
+            group = self._topology.group_of(process)
+            assert group is not None, "learners are members of groups"
+            self._remote_groups.setdefault(group, []).append(process)
+
+    def _send_accept(self, instance: int, value: bytes, out: Outbox) -> None:
+        if self._projection is None:
+            out.send_all(self._learners(), Accept(self.group, self._ballot, instance, value))
+            return
+        out.send_all(self._others, Accept(self.group, self._ballot, instance, value))
+        for group, learners in self._remote_groups.items():
+            seen = self._projection(value, group) if has_entries(value) else value
+            out.send_all(learners, Accept(self.group, self._ballot, instance, seen))
 
     def _be_patient(self) -> None:
         """Randomised, so that members do not campaign against each other for ever."""
@@ -380,9 +404,7 @@ class MultiPaxos(Learner):
         for instance, tick in self._in_flight.items():
             if self._ticks - tick >= self._config.retransmit_ticks:
                 self._in_flight[instance] = self._ticks
-                slot = self._slots[instance]
-                message = Accept(self.group, self._ballot, instance, slot.value)
-                out.send_all(self._learners(), message)
+                self._send_accept(instance, self._slots[instance].value, out)
 
     def _set_propose_timer(self, out: Outbox) -> None:
         if not self._timer_set:
@@ -399,7 +421,7 @@ class MultiPaxos(Learner):
         assert self._role == LEADER and instance >= self._next
         self._next_free = instance + 1
         self._in_flight[instance] = self._ticks
-        out.send_all(self._learners(), Accept(self.group, self._ballot, instance, value))
+        self._send_accept(instance, value, out)
         self._vote(self._ballot, instance, value, out)
         return self._advance(out)
 
@@ -429,8 +451,11 @@ class MultiPaxos(Learner):
             return [StateWanted(sender)]
         last = min(self._next, message.first + self._config.learn_chunk)
         if message.first < last:
-            values = tuple(self._slots[i].value for i in range(message.first, last))
-            out.send(sender, Learn(self.group, message.first, values))
+            values = [self._slots[i].value for i in range(message.first, last)]
+            group = self._topology.group_of(sender)
+            if self._projection is not None and group is not None and group != self.group:
+                values = [self._projection(value, group) if has_entries(value) else value for value in values]
+            out.send(sender, Learn(self.group, message.first, tuple(values)))
         return []
 
     def _on_rejoin(self, sender: ProcessId, message: Rejoin, out: Outbox) -> list[Decision]:

@@ -160,6 +160,10 @@ NOTHING = b""
 COMMAND = b"\xc1"
 
 
+def has_entries(value: bytes) -> bool:
+    return value != NOTHING and value[:1] != COMMAND
+
+
 class Readd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     process: ProcessId
     incarnation: int

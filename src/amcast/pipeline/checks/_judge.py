@@ -6,6 +6,7 @@ from ..files import RunFiles
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
 from ._layout import Layout
+from ._local import check_local_order
 from ._order import check_order
 from ._replicas import arrange
 from ._stamps import check_timestamps
@@ -26,6 +27,7 @@ def judge(files: RunFiles) -> Findings:
     check_timestamps(layout, findings)
     check_fifo(layout, groups, findings)
     check_wire(layout, findings, layout.delivery_rows)
+    check_local_order(layout, findings)
     reject_strange_claims(files, findings)
     return findings
 

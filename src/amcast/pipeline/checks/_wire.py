@@ -4,17 +4,21 @@
   names none stays inside a group or joins two ends that some one message involves both.
 - minimality: whoever sends or receives something about a message is the sender or a destination of some message of the
   run. Rows that name no message are upkeep, and are not judged.
-- quasi-genuine: only processes that some message of the run involves exchange anything at all.
+- quasi-genuine: only processes that some message of the run involves exchange anything at all. If run.json declares
+  `senders_to`, that settles it: a row that names a message has both ends among its sender, its destinations and the
+  groups that may send to one of these; one that names none stays inside a group, or joins a group and one that may send
+  to it.
 - partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 
-The last two are the simple readings of their names; a protocol that means more by them adds a function to `_CHECKS`,
-which is given the rows batch by batch. A run whose wire was not recorded gets no verdict.
+The last one is the simple reading of its name; a protocol that means more by it adds a function to `_CHECKS`, which is
+given the rows batch by batch. A run whose wire was not recorded gets no verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -99,6 +103,27 @@ class _Who:
         reached[-1] = False  # clients
         return reached[self.lane(process)] | np.isin(process, self.senders)
 
+    @cached_property
+    def may_send(self) -> Bools:
+        """may_send[x, h]: the group of lane x is in sendersTo of that of lane h, or is it."""
+        lanes = {lane.id: lane.index for lane in self.layout.lanes}
+        declared: dict[str, list[int]] = self.layout.info.extra["senders_to"]
+        found = np.eye(len(lanes), dtype=np.bool_)
+        for receiver, senders in declared.items():
+            for sender in senders:
+                found[lanes[int(sender)], lanes[int(receiver)]] = True
+        return found
+
+    def concerns(self, number: Int64s, process: Int64s) -> Bools:
+        """Element by element: is the process the message's sender, or in a group that may send to a destination?"""
+        layout = self.layout
+        found: Bools = layout.sender[number] == process
+        lane = self.lane(process)
+        for nth in range(int(layout.sizes.max(initial=0))):
+            rows = np.flatnonzero((layout.sizes[number] > nth) & (lane >= 0))
+            found[rows] |= self.may_send[lane[rows], layout.dst[layout.dst_start[number[rows]] + nth]]
+        return found
+
     def share_message(self, ends: tuple[int, int]) -> bool:
         """Does some message involve both?"""
         one, other = (int(lane) for lane in self.lane(np.array(ends)))
@@ -152,7 +177,30 @@ def _is_involved(who: _Who, rows: Rows, chosen: Int64s) -> Bools:
 
 
 def _check_quasi_genuine(who: _Who, rows: Rows, findings: Findings) -> None:
-    _report_idle(who, "quasi-genuine", rows, np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst))), findings)
+    if "senders_to" in who.layout.info.extra:
+        _check_senders_to(who, rows, findings)
+    else:
+        idle = np.flatnonzero(~(who.is_busy(rows.src) & who.is_busy(rows.dst)))
+        _report_idle(who, "quasi-genuine", rows, idle, findings)
+
+
+def _check_senders_to(who: _Who, rows: Rows, findings: Findings) -> None:
+    named = np.flatnonzero(rows.number >= 0)
+    number = rows.number[named]
+    concerned = who.concerns(number, rows.src[named]) & who.concerns(number, rows.dst[named])
+    for row in named[~concerned][:VIOLATIONS_PER_PROPERTY].tolist():
+        ends = [int(rows.src[row]), int(rows.dst[row])]
+        message = np.array([rows.number[row]])
+        strangers = [end for end in ends if not who.concerns(message, np.array([end]))[0]]
+        about = f"{who.layout.message(int(rows.number[row]))}, which does not concern {who.layout.listed(strangers)}"
+        findings.fail("quasi-genuine", [rows.msg[row]], ends, f"{_said(who, rows, row)} about {about}")
+    silent = np.flatnonzero(rows.msg == NULL)
+    src, dst = who.lane(rows.src[silent]), who.lane(rows.dst[silent])
+    related = (src >= 0) & (dst >= 0) & (who.may_send[src, dst] | who.may_send[dst, src])
+    for row in silent[~related][:VIOLATIONS_PER_PROPERTY].tolist():
+        ends = [int(rows.src[row]), int(rows.dst[row])]
+        what = f"{_said(who, rows, row)}, neither of which sends to the other"
+        findings.fail("quasi-genuine", [], ends, what)
 
 
 def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Findings) -> None:
@@ -160,7 +208,7 @@ def _report_idle(who: _Who, name: str, rows: Rows, wrong: Int64s, findings: Find
         ends = [int(rows.src[row]), int(rows.dst[row])]
         strangers = [end for end in dict.fromkeys(ends) if not who.is_busy(np.array([end]))[0]]
         what = f"{_said(who, rows, row)}, but no message concerns {who.layout.listed(strangers)}"
-        findings.fail(name, [] if rows.msg[row] == NULL else [rows.msg[row]], ends, what)
+        findings.fail(name, [rows.msg[row]] if name == "minimality" else [], ends, what)
 
 
 def _check_minimality(who: _Who, rows: Rows, findings: Findings) -> None:

@@ -147,7 +147,7 @@ def _is_provable(run: RunFiles) -> bool:
     files = run.table("deliveries")
     return (
         run.info.complete
-        and "fifo" not in run.info.claims
+        and not {"fifo", "local-order"} & set(run.info.claims)
         and all(file.process in members and file.kind in (FINAL, OPTIMISTIC) for file in files)
         and all(any(process in run.info.correct for process in group.processes) for group in run.info.groups)
     )

@@ -16,7 +16,7 @@ Verdict = Literal["pass", "fail", "unknown"]
 
 ALWAYS_CHECKED = ("positions", "integrity", "validity", "agreement", "replicas", "prefix", "acyclic")
 ABOUT_THE_WIRE = ("genuine", "minimality", "quasi-genuine", "partially-genuine")
-CHECKED_IF_CLAIMED = ("timestamps", "fifo", *ABOUT_THE_WIRE)
+CHECKED_IF_CLAIMED = ("timestamps", "fifo", *ABOUT_THE_WIRE, "local-order")
 PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
 
 VIOLATIONS_PER_PROPERTY = 5

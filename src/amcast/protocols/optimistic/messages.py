@@ -1,0 +1,144 @@
+"""What processes say in Optimistic Atomic Multicast, and what a group's log orders."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core import AppMessage, GroupId, MessageId, Wire, encode
+
+Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
+
+
+class FrMcast(Wire, frozen=True, tag="FR-MCAST"):
+    """The initial copy of a message, stamped by its sender's clock.
+
+    It goes to the source group, and in the optimistic protocol to the destinations as well. `asked` are the groups
+    whose barriers the sender has requested; `again`: a repetition, which says nothing about delays.
+    """
+
+    message: AppMessage
+    source: GroupId
+    time: Time
+    asked: tuple[GroupId, ...]
+    again: bool = False
+
+    def about(self) -> tuple[MessageId, ...]:
+        return (self.message.id,)
+
+
+class BarrierRequest(Wire, frozen=True, tag="BARRIER-REQUEST"):
+    """Please promise to send nothing any more that comes before (time, group), the timestamp of this message."""
+
+    id: MessageId
+    time: Time
+    group: GroupId
+
+    def about(self) -> tuple[MessageId, ...]:
+        return (self.id,)
+
+
+class JoinRequest(Wire, frozen=True, tag="JOIN-REQUEST"):
+    """`group` wants to send to the receiver's group, for the `count`-th time."""
+
+    group: GroupId
+    count: int
+
+
+class JoinResponse(Wire, frozen=True, tag="JOIN-RESPONSE"):
+    """`group` waits for the joiner's barriers from this time on; the joiner's timestamps must exceed it."""
+
+    group: GroupId
+    count: int
+    time: Time
+    senders: tuple[GroupId, ...]
+
+
+class SendersTo(Wire, frozen=True, tag="SENDERS-TO"):
+    """Who sends to `group` now: all its senders must ask each other for barriers."""
+
+    group: GroupId
+    version: int
+    senders: tuple[GroupId, ...]
+
+
+class Received(Wire, frozen=True, tag="RECEIVED"):
+    """The sender of this holds, durably, all of a group's log below `position`."""
+
+    group: GroupId
+    position: int
+
+
+class Positions(Wire, frozen=True, tag="POSITIONS"):
+    """How far a replica has followed each log; `stuck`: it can't go on without what its peers have."""
+
+    positions: dict[GroupId, int]
+    stuck: bool
+
+
+class MergedState(Wire, frozen=True, tag="MERGED-STATE"):
+    state: bytes
+
+
+OptimisticMessage = (
+    FrMcast | BarrierRequest | JoinRequest | JoinResponse | SendersTo | Received | Positions | MergedState
+)
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="stamp"):
+    """A message of this group, with the timestamp that the leader proposes."""
+
+    message: AppMessage
+    time: Time
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="note"):
+    """What is left of a Stamp for groups that it does not concern."""
+
+    id: MessageId
+    dst: tuple[GroupId, ...]
+    time: Time
+
+
+class Barrier(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="barrier"):
+    """The paper's null message: nothing of this group comes at or before this time any more."""
+
+    time: Time
+
+
+class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="admit"):
+    """From here on this group waits for barriers of another one, which joins its senders."""
+
+    group: GroupId
+    count: int
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="join"):
+    """From here on this group sends to another one, which admitted it at `time`."""
+
+    group: GroupId
+    count: int
+    time: Time
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="leave"):
+    """From here on this group sends nothing to another one, unless it joins anew."""
+
+    group: GroupId
+
+
+Entry = Stamp | Note | Barrier | Admit | Join | Leave
+decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+def project(value: bytes, group: GroupId) -> bytes:
+    """A group sees the messages that are addressed to it, and of others only what decides on timestamps."""
+    entries = decode_entries(value)
+    if all(not isinstance(entry, Stamp) or group in entry.message.dst for entry in entries):
+        return value
+    return encode([_note(entry, group) for entry in entries])
+
+
+def _note(entry: Entry, group: GroupId) -> Entry:
+    if isinstance(entry, Stamp) and group not in entry.message.dst:
+        return Note(entry.message.id, entry.message.dst, entry.time)
+    return entry
