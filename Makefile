@@ -12,14 +12,16 @@ STAMP := $(VENV)/.stamp
 FUZZ_RUNS := skeen-1 skeen-3 skeen-5 \
 	basecast-3 basecast-5 \
 	fastcast-3 fastcast-5 \
-	multipaxos-3 multipaxos-5
+	multipaxos-3 multipaxos-5 \
+	flexcast-1 flexcast-3 \
+	tree-1 tree-3
 FUZZ_TARGETS := $(FUZZ_RUNS:%=fuzz-%)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-spark fuzz clean $(FUZZ_TARGETS)
+.PHONY: help setup run test check lint format bench bench-spark bench-state fuzz clean $(FUZZ_TARGETS)
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -72,6 +74,9 @@ bench: $(STAMP) ## Run the benchmarks
 
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark
+
+bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
+	$(BIN)/python -m bench.state
 
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 
