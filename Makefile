@@ -13,6 +13,8 @@ FUZZ_RUNS := skeen-1 skeen-3 skeen-5 \
 	basecast-3 basecast-5 \
 	fastcast-3 fastcast-5 \
 	multipaxos-3 multipaxos-5 \
+	flexcast-1 flexcast-3 \
+	tree-1 tree-3 \
 	oam-baseline-1 oam-baseline-3 \
 	oam-1 oam-3 \
 	sequencer-1 sequencer-3
@@ -22,8 +24,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark nemesis fuzz clean \
-	$(FUZZ_TARGETS)
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis fuzz \
+	clean $(FUZZ_TARGETS)
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -86,6 +88,9 @@ bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliver
 nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under load, 20 rounds each
 	$(BIN)/python -m bench.nemesis --protocol fastcast --rounds 20
 	$(BIN)/python -m bench.nemesis --protocol basecast --rounds 20
+
+bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
+	$(BIN)/python -m bench.state
 
 fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 

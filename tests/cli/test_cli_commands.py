@@ -14,7 +14,10 @@ import pytest
 from amcast import __version__
 from amcast.check import PROPERTIES
 from amcast.cli._demo import new_folder
+from amcast.errata import ERRATA
+from amcast.errata import flexcast as flexcast_errata
 from amcast.protocols import PROTOCOLS, ProtocolSpec
+from amcast.protocols.flexcast import FlexCastAutomaton
 from amcast.sim import FaultPlan, scenario, simulate
 from amcast.sim.faults import Crash
 from amcast.trace import write_run
@@ -68,6 +71,29 @@ def test_hops(cli: Cli) -> None:
 def test_hops_fails_if_a_protocol_takes_longer_than_it_claims(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS["skeen"].delays, "global", 1)
     assert cli("hops", "-p", "skeen", "--json").code == 1
+
+
+# -- errata
+
+
+def test_errata(cli: Cli) -> None:
+    outcome = cli("errata", "--json")
+    assert outcome.code == 0
+    documents = outcome.json
+    assert [each["name"] for each in documents] == [each.name for each in ERRATA]
+    assert all(each["holds"] and each["schedule"] and each["mend"] for each in documents)
+    one = cli("errata", "flexcast-ack-per-group", "--json").json
+    assert [each["name"] for each in one] == ["flexcast-ack-per-group"]
+    assert one[0]["violations"][0]["property"] == "acyclic"
+    shown = cli("errata", "flexcast-early-ack").out
+    assert "g1 -> g2" in shown
+    assert "g3.p0 never delivered it" in shown
+
+
+def test_errata_fails_if_the_published_algorithm_does_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flexcast_errata.EarlyAckLost, "_on_ack", FlexCastAutomaton._on_ack)
+    assert cli("errata", "flexcast-early-ack").code == 1
+    assert cli("errata", "nope").code == 2
 
 
 # -- sim

@@ -19,7 +19,8 @@ from amcast.pipeline.checks.checker import check_files
 from amcast.sim import scenario, simulate
 from amcast.trace import OPTIMISTIC, read_run, write_run
 from amcast.workload import Micro
-from tests.pipeline.agreement import assert_same, small_spec, write_damaged
+from tests.check.traces import from_logs
+from tests.pipeline.agreement import assert_same, damaged_trace, small_spec, write_damaged
 
 
 class Tasks:
@@ -136,3 +137,18 @@ def test_one_bad_run_leaves_the_others_alone(tmp_path: Path) -> None:
     Path(runs[0].table("multicasts")[0].path).unlink()
     answer = _tasks.perform(Judge(runs))
     assert [type(result).__name__ for result in answer.judged] == ["Refusal", "Found"]
+
+
+@pytest.mark.usefixtures("tasks")
+def test_claims_weaker_than_genuineness_agree(tmp_path: Path) -> None:
+    verdicts = set()
+    idle = from_logs({1: (1, 3), 2: (3,)}, {1: [1], 3: [1, 2]})
+    idle.wire = [(0, 1, "NOTIF", 1, 0, 10), (0, 2, "RELAY", 2, 0, 10)]
+    for number, trace in enumerate([idle, *map(damaged_trace, range(40))]):
+        trace.claims = ("minimality", "partially-genuine")
+        folder = tmp_path / str(number)
+        write_run(folder, trace.info(), trace.recorder())
+        report = check_one(folder, whole_rows_max=1 << 30)
+        assert_same(report, folder)
+        verdicts |= {(name, report.properties[name]) for name in trace.claims}
+    assert verdicts >= {(name, verdict) for name in ("minimality", "partially-genuine") for verdict in ("pass", "fail")}

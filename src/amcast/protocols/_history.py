@@ -115,8 +115,11 @@ class History:
         """Whether such a message was ever here, forgotten or not."""
         return group in self._mentions
 
-    def is_before(self, one: MessageId, other: MessageId) -> bool:
-        return one in self._all_before(other)
+    def is_delivered_before(self, one: MessageId, other: MessageId) -> bool:
+        """Whether some group is known to have delivered both, in this order."""
+        numbers = {entry.group: entry.number for entry in self._entries.get(one, ())}
+        others = self._entries.get(other, ())
+        return any(entry.group in numbers and numbers[entry.group] < entry.number for entry in others)
 
     def forget_before(self, id_: MessageId) -> None:
         """Forgets all messages that come before this one. Of each chain that is a beginning."""

@@ -134,7 +134,7 @@ class Pending(msgspec.Struct, array_like=True):
 
     message: AppMessage | None = None  # None: an ACK came first
     acked: list[GroupId] = []  # destinations that have delivered it
-    notices: list[Notice] = []
+    notices: list[Notice] = []  # to wait for
     answers: list[Notice] = []
 
 
@@ -319,7 +319,12 @@ class FlexCastAutomaton(GroupAutomaton):
         for group in message.dst:
             if group != lca and rank[group] < own and group not in pending.acked:
                 return False
-        return all(self._is_answered(notice, pending) for notice in pending.notices if self._must_wait_for(notice[1]))
+        pending.notices = [
+            notice
+            for notice in pending.notices
+            if self._must_wait_for(notice[1]) and not self._is_answered(notice, pending)
+        ]
+        return not pending.notices
 
     def _must_wait_for(self, notified: GroupId) -> bool:
         """Those above can't answer this group: they never send down."""
@@ -366,7 +371,8 @@ class FlexCastAutomaton(GroupAutomaton):
                 out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
-        is_concurrent = self._flushed > 0 and not self._history.is_before(flush_id(self._flushed), notif.id)
+        # Every group delivers every flush: who delivered the message did so before the latest flush, or after it.
+        is_concurrent = self._flushed > 0 and not self._history.is_delivered_before(flush_id(self._flushed), notif.id)
         notices = self._notify(notif.id, notif.dst, is_concurrent, out)
         for group in self._above:
             if group in notif.dst:

@@ -59,10 +59,13 @@ class ProtocolSpec:
     @property
     def genuineness(self) -> str:
         """For people: who takes steps for a message besides its sender and its destinations."""
-        if "genuine" in self.claims:
-            return "yes"
-        weaker = [name for name in ("minimality", "quasi-genuine", "partially-genuine") if name in self.claims]
-        return f"weaker ({weaker[0]})" if weaker else "no"
+        words = {
+            "genuine": "yes",
+            "minimality": "by minimality",
+            "quasi-genuine": "quasi",
+            "partially-genuine": "partially",
+        }
+        return next((word for claim, word in words.items() if claim in self.claims), "no")
 
     def configured(self, config: ReplicaConfig) -> ProtocolSpec:
         """With the entry groups that this configuration makes."""

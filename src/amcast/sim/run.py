@@ -159,6 +159,10 @@ class Simulation:
             gc.set_threshold(*thresholds)
         return self._drained and self._broken is None
 
+    def process(self, id_: ProcessId) -> Process:
+        """The process object itself, for those who watch."""
+        return self._nodes[id_].process
+
     def multicast(self, client: ProcessId, dst: tuple[GroupId, ...], payload: bytes) -> MessageId:
         """A client multicasts one message now, besides whatever its load makes it do."""
         node = self._nodes[client]
