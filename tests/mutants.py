@@ -21,6 +21,7 @@ from amcast.core import (
     ProcessId,
     Record,
     Sessions,
+    Timestamp,
     Topology,
     clock_of,
 )
@@ -30,6 +31,9 @@ from amcast.protocols._adapter import Frame, ReplicatedAutomaton, Submit
 from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
+from amcast.protocols.optimistic import Optimistic
+from amcast.protocols.optimistic.merge import Admission, Merger
+from amcast.protocols.optimistic.source import Source
 from amcast.sim import PlanSize, Scenario
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
@@ -161,6 +165,19 @@ def not_fifo(process: ProcessId, topology: Topology, config: Any, rng: Random) -
     return made
 
 
+class SkippingMerger(Merger):
+    def horizon(self) -> Timestamp:
+        groups = sorted(self.sources)
+        return min(map(self.barrier, groups[:-1] or groups))
+
+
+class SkippedSender(Optimistic):
+    """Waits for the barriers of all of sendersTo but one."""
+
+    def _new_merger(self, sources: dict[GroupId, Source], admissions: dict[GroupId, Admission]) -> Merger:
+        return SkippingMerger(self._group, sources, admissions)
+
+
 SIZE = PlanSize()
 
 
@@ -210,4 +227,5 @@ MUTANTS = (
     Mutant("not-fifo", "tree", not_fifo, ORDER, ("reorder",), groups=4),
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
+    Mutant("skipped-sender", "oam", SkippedSender, ORDER | {"invariant", "agreement"}, groups=3),
 )

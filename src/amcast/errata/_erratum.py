@@ -12,6 +12,7 @@ import msgspec
 from ..check import Violation, check_run
 from ..core import GroupId, Process, ProcessId, Topology
 from ..protocols import GroupAutomaton, ProtocolSpec, protocol
+from ..protocols._client import Entry
 from ..sim import Scenario, SimResult, Stage, simulate
 from ..sim.fuzz import violations_of
 from ..trace import Run
@@ -55,6 +56,7 @@ class Simulated:
     scenario: Scenario
     published: Build
     judge: Callable[[SimResult], tuple[Violation, ...]] = violations_of
+    entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if that is what is published
 
     def describe(self) -> list[str]:
         made = self.scenario
@@ -68,7 +70,8 @@ class Simulated:
         return result.run(), self.judge(result)
 
     def spec(self) -> ProtocolSpec:
-        return replace(protocol(self.scenario.protocol), build=self.published)
+        mended = protocol(self.scenario.protocol)
+        return replace(mended, build=self.published, entry=self.entry or mended.entry)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Baseline(Replica):
         self._initial = {each: initial_senders(config, topology, each) for each in topology.groups}
         senders = sorted({*self._initial[group], group})
         sources = {each: self._new_source(each) for each in senders}
-        self._merger = Merger(group, sources, {each: Admission(count=1) for each in senders})
+        self._merger = self._new_merger(sources, {each: Admission(count=1) for each in senders})
         self._learners = {each: self._new_learner(each) for each in senders if each != group}
         self._update_receivers()
         # Volatile
@@ -127,6 +127,9 @@ class Baseline(Replica):
     def _new_source(self, group: GroupId) -> Source:
         links = {h: Link(1, True) for h, senders in self._initial.items() if group in senders and h != group}
         return Source(group, links)
+
+    def _new_merger(self, sources: dict[GroupId, Source], admissions: dict[GroupId, Admission]) -> Merger:
+        return Merger(self._group, sources, admissions)
 
     def _new_entry(self) -> BaselineEntry:
         return BaselineEntry(self._process, self._topology, self._config)
