@@ -13,7 +13,8 @@ from amcast.check import check_run
 from amcast.core import ProcessId, UsageError, encode
 from amcast.protocols.optimistic.window import SAMPLES, WaitWindow
 from amcast.sim import FaultPlan, Scenario, scenario, simulate
-from amcast.sim.faults import Skew
+from amcast.sim.faults import KINDS, Skew
+from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.run import Simulation
 from amcast.trace import FINAL, OPTIMISTIC, Run
 from amcast.workload import Micro
@@ -176,6 +177,11 @@ def test_who_is_not_in_senders_to_hears_nothing(name: str) -> None:
     narrow = msgspec.structs.replace(run.info, extra={**run.info.extra, "senders_to": {"1": [1], "2": [2]}})
     blamed = Run(narrow, run.multicasts, run.deliveries, run.wire, run.faults, run.restored)
     assert check_run(blamed).properties["quasi-genuine"] == "fail"
+
+
+def test_a_leader_that_learns_of_a_join_from_a_peer_goes_on() -> None:
+    """Its own log was behind: the peer's state held the join that its messages waited for."""
+    assert not violations_of(simulate(fuzz_scenario("oam", 815, KINDS, replicas=3)))
 
 
 def topology_group(made: Scenario, process: ProcessId) -> int | None:

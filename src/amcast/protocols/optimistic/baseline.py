@@ -571,11 +571,15 @@ class Baseline(Replica):
                 self._learners[group].on_start(out)
         self._resume_learners()
         self._update_receivers()
-        self._forget_known()
+        self._go_on_after_leap(out)
 
-    def _forget_known(self) -> None:
-        """After a leap: what the log has meanwhile is no longer on its way into it."""
+    def _go_on_after_leap(self, out: Outbox) -> None:
+        """What the log has is no longer on its way into it, and groups that were joined are no longer wanted."""
         known = self._own.is_known
         self._arrived = {id_: copy for id_, copy in self._arrived.items() if not known(id_)}
         for sender, ready in self._ready.items():
             self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
+        self._wanted = {group: None for group in self._wanted if not self._own.reaches(group)}
+        if self._log.is_leader:
+            for sender in list(self._ready):
+                self._propose_ready(sender, out)
