@@ -56,6 +56,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     trace: bool = False
     trace_wire: bool = False
     keep_messages: int = 10_000_000  # delivered messages kept for clients that follow
+    # Where clocks begin to count, in Unix seconds. Some protocols order by time: a timestamp has room for four years.
+    epoch_s: int = 1_767_225_600
     options: dict[str, Any] = {}  # the protocol's own
     limits: Limits = Limits()
     tls: TlsFiles | None = None
@@ -204,7 +206,17 @@ def load_config(path: Path) -> ClusterConfig:
 def format_config(config: ClusterConfig) -> str:
     lines = [
         f"{name} = {_toml(getattr(config, name))}"
-        for name in ("cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages")
+        for name in (
+            "cluster",
+            "protocol",
+            "network",
+            "durability",
+            "data",
+            "trace",
+            "trace_wire",
+            "keep_messages",
+            "epoch_s",
+        )
     ]
     if config.tokens is not None:
         lines.append(f"tokens = {_toml(config.tokens)}")

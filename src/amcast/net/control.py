@@ -53,6 +53,7 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     regions: dict[ProcessId, str]
     network: str
     options: dict[str, Any]
+    epoch_s: int
     message_bytes: int
 
 

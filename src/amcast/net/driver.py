@@ -279,7 +279,7 @@ class ClientDriver(Outbox):
 
     @property
     def now_us(self) -> int:
-        return time.time_ns() // 1_000
+        return time.time_ns() // 1_000 - self.layout.epoch_s * 1_000_000
 
     def send(self, to: ProcessId, message: Wire) -> None:
         self.send_all((to,), message)
@@ -327,6 +327,9 @@ class ClientDriver(Outbox):
             self._touch()
 
     def multicast(self, message: AppMessage) -> None:
+        """Answers come from all destinations, wherever the message enters."""
+        for group in message.dst:
+            self._sender(self.topology.members(group)[0])
         self.on_announced(message)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:

@@ -17,6 +17,7 @@ from .client import Where, seeds_of
 from .config import client_config, replica_config
 from .control import Layout
 from .driver import ClientDriver, Credentials
+from .security import client_security
 
 _CONNECT_S = 2.0  # a process that is down must not keep the load from the others
 
@@ -71,13 +72,16 @@ async def run_load(
     credentials: Credentials | None = None,
 ) -> LoadResult:
     """All clients in this event loop, each with connections of its own."""
-    seeds, _ = seeds_of(where)
+    seeds, certs = seeds_of(where)
+    if credentials is None:
+        tls, name = (None, "client") if certs is None else client_security(certs, "client")
+        credentials = Credentials(name, "", tls)
     each, more = divmod(messages, clients)
     drivers: list[ClientDriver] = []
     try:
         for index in range(clients):
             load = Load(each + (index < more), outstanding, interval_us)
-            driver = ClientDriver(credentials or Credentials(f"load-{index}"), _maker(workload, load))
+            driver = ClientDriver(credentials, _maker(workload, load))
             drivers.append(driver)
             await driver.open(seeds)
         async with asyncio.TaskGroup() as tasks:  # to connect is no part of what is measured

@@ -33,6 +33,7 @@ from .storage import Durability
 
 CONFIG = "cluster.toml"
 _STOP_S = 10.0
+_DAY_S = 86_400
 
 
 def plan(
@@ -74,6 +75,7 @@ def plan(
         trace=trace,
         trace_wire=trace_wire,
         options=options or {},
+        epoch_s=int(time.time()) - _DAY_S,  # so that a clock that is late counts from above zero as well
         limits=limits or Limits(),
         tls=TlsFiles("certs") if tls else None,
         folder=str(folder.resolve()),

@@ -25,6 +25,8 @@ from .storage import Durability, RecordLog
 from .tracing import TraceWriter
 
 _FINAL, _OPTIMISTIC = 0, 1
+_UNCLAIMED_CLIENTS = 1_000
+_UNCLAIMED_EACH = 64
 
 
 def app_messages(message: Wire) -> Sequence[AppMessage]:
@@ -86,6 +88,7 @@ class Node(Outbox):
         self.messages_out = 0
         self.open_messages = 0
         self.open_bytes = 0
+        self._epoch_us = config.epoch_s * 1_000_000
         self.clock_offset_us = config.entry(name).clock_offset_us
         self._loop = asyncio.get_running_loop()
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
@@ -99,6 +102,7 @@ class Node(Outbox):
         self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._is_stopped = False
         self._leads = False
+        self._unclaimed: dict[ProcessId, list[bytes]] = {}  # replies to clients that are not connected
 
     # -- life
 
@@ -194,7 +198,7 @@ class Node(Outbox):
 
     @property
     def now_us(self) -> int:
-        return time.time_ns() // 1_000 + self.clock_offset_us
+        return time.time_ns() // 1_000 - self._epoch_us + self.clock_offset_us
 
     def send(self, to: ProcessId, message: Wire) -> None:
         self.send_all((to,), message)
@@ -221,9 +225,9 @@ class Node(Outbox):
             self._touch()
 
     def _send_to_client(self, client: ProcessId, message: Wire, framed: bytes) -> None:
-        """A client that is not connected here asks again, and then to all members of the group."""
         channel = self.clients.get(client)
         if channel is None:
+            self._keep_reply(client, framed)
             return
         if isinstance(message, Reply):
             for id_ in message.ids:
@@ -232,6 +236,17 @@ class Node(Outbox):
                     self.open_messages -= 1
                     self.open_bytes -= size
         channel.send_reply(framed)
+
+    def _keep_reply(self, client: ProcessId, framed: bytes) -> None:
+        """For a client that is on its way: its message may have entered at another group. It would ask again, later."""
+        replies = self._unclaimed.setdefault(client, [])
+        if len(replies) < _UNCLAIMED_EACH:
+            replies.append(framed)
+        if len(self._unclaimed) > _UNCLAIMED_CLIENTS:
+            del self._unclaimed[next(iter(self._unclaimed))]
+
+    def claim_replies(self, client: ProcessId) -> list[bytes]:
+        return self._unclaimed.pop(client, [])
 
     def touch_sender(self, sender: Sender, framed: bytes) -> None:
         """For what the server itself has to say on a connection."""

@@ -204,6 +204,8 @@ class Connection(FrameProtocol):
             delay = server.delay_to_region(hello.region)
             self.sender = Sender(server.config.limits.client_bytes * 2, delay)
             self._accept(Welcome(self._node.name, self.client, ticket, server.layout))
+            for data in self._node.claim_replies(self.client):
+                self.send_reply(data)
 
     def _welcome_reader(self, hello: Hello) -> None:
         if hello.name not in self._server.ids or not self._certified("process", hello.name):
@@ -704,6 +706,7 @@ def _layout(config: ClusterConfig) -> Layout:
         {process: topology.region(process) for process in topology.processes},
         config.network,
         config.options,
+        config.epoch_s,
         config.limits.message_bytes,
     )
 
