@@ -116,7 +116,11 @@ _entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetH
 
 
 def _highest_clock(stamps: Sequence[Stamp]) -> int:
-    return clock_of(max([ts for _, ts in stamps], default=0))
+    highest = 0
+    for _, ts in stamps:
+        if ts > highest:
+            highest = ts
+    return highest // GROUP_ID_LIMIT
 
 
 class Tracked(msgspec.Struct, array_like=True):
@@ -253,10 +257,16 @@ class FastCast(Replica):
         if not self._log.is_leader:
             return
         proposed = self._soft_proposed.setdefault(message.group, {})
-        new = [s for s in message.stamps if s[0] not in proposed and not self._is_delivered(s[0])]
-        self._soft_clock = max(self._soft_clock, _highest_clock(message.stamps))
+        new: list[Stamp] = []
+        for stamp in message.stamps:
+            id_, ts = stamp
+            if id_ not in proposed and (id_ in self._tracked or not self._sessions.is_known(id_)):
+                proposed[id_] = ts
+                new.append(stamp)
+        clock = _highest_clock(message.stamps)
+        if clock > self._soft_clock:
+            self._soft_clock = clock
         if new:
-            proposed.update(new)
             self._log.propose(SyncSoft(message.group, tuple(new)), out)
 
     def _on_send_hard(self, sender: ProcessId, message: SendHard, out: Outbox) -> None:
@@ -307,7 +317,9 @@ class FastCast(Replica):
             guess = tracked.soft.get(group) if tracked is not None else ts  # delivered by it
             is_right = (guess or guesses.get(id_)) == ts
             (right if is_right and not is_urgent else wrong).append(stamp)
-        self._soft_clock = max(self._soft_clock, _highest_clock(stamps))
+        clock = _highest_clock(stamps)
+        if clock > self._soft_clock:
+            self._soft_clock = clock
         if wrong:
             self._log.propose(SyncHard(group, tuple(wrong)), out)
         if right:
@@ -315,32 +327,37 @@ class FastCast(Replica):
 
     # -- decided entries (Task 5)
 
-    def _apply_all(self, entries: list[Any], out: Outbox) -> None:
-        """Where nothing is pending, a local message's hard timestamp is final and the next: no need to wait in line."""
-        ready: list[tuple[AppMessage, Timestamp]] = []
-        pending, admit_new, group = self._pending, self._sessions.admit_new, self._group
-        for entry in entries:
-            if type(entry) is SetHard and len(entry.message.dst) == 1 and not pending:
-                ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + group
-                if admit_new(entry.message, ts):
-                    self._hard_clock += 1
-                    ready.append((entry.message, ts))
-            else:
-                self._apply(entry, out)
-        if ready:
-            self._stamped.difference_update([message.id for message, _ in ready])
-            self._deliver_all(ready, out)
-
     def _apply(self, entry: Any, out: Outbox) -> None:
-        kind = type(entry)
-        if kind is SetHard:
-            self._apply_set_hard(entry.message)
-        else:
-            self._hard_clock = max(self._hard_clock, _highest_clock(entry.stamps))
+        self._apply_all([entry], out)
+
+    def _apply_all(self, entries: list[Any], out: Outbox) -> None:
+        ready: list[tuple[AppMessage, Timestamp]] = []
+        for entry in entries:
+            kind = type(entry)
+            if kind is SetHard:
+                message = entry.message
+                if len(message.dst) == 1 and not self._pending:
+                    self._take_local(message, ready)
+                else:
+                    self._apply_set_hard(message)
+                continue
+            clock = _highest_clock(entry.stamps)
+            if clock > self._hard_clock:
+                self._hard_clock = clock
             if kind is SyncSoft:
                 self._apply_sync_soft(entry.group, entry.stamps)
             else:
                 self._apply_sync_hard(entry.group, entry.stamps)
+        if ready:
+            self._stamped.difference_update([message.id for message, _ in ready])
+            self._deliver_all(ready, out)
+
+    def _take_local(self, message: AppMessage, ready: list[tuple[AppMessage, Timestamp]]) -> None:
+        """Where nothing is pending, the hard timestamp of a local message is final and the next: no need to wait."""
+        ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + self._group
+        if self._sessions.admit_new(message, ts):
+            self._hard_clock += 1
+            ready.append((message, ts))
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)

@@ -306,6 +306,14 @@ class Node(Outbox):
         else:
             self._observer.saw_delivery(self.id, position, message, final_ts, False)
 
+    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
+        if self._is_gated:
+            super().deliver_all(first, batch)
+            return
+        saw_delivery, id_ = self._observer.saw_delivery, self.id
+        for position, (message, final_ts) in enumerate(batch, first):
+            saw_delivery(id_, position, message, final_ts, False)
+
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         self._effect(self._observer.saw_delivery, self.id, position, message, None, True)
 
