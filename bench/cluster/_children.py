@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -36,17 +35,6 @@ def exit_on_signals() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

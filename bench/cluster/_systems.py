@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from amcast.net.local import LocalCluster, plan
+from amcast.net.local import LocalCluster, free_ports, plan
 from amcast.net.storage import Durability
 
-from ._children import Worker, end, free_ports, spawn
+from ._children import Worker, end, spawn
 from ._jobs import Job, Outcome, Ready, Shape
 from ._load_nats import create_stream
 

@@ -56,7 +56,7 @@ def plan(
     latency = None if network == "none" else latency_preset(network)
     regions = latency.regions if latency is not None else ()
     topology = grid(groups, replicas or spec.replicas, 0, regions, latency.spread if latency is not None else True)
-    ports = iter(_free_ports(2 * len(topology.processes)))
+    ports = iter(free_ports(2 * len(topology.processes)))
     entries = tuple(
         ProcessEntry(
             topology.name(process),
@@ -100,7 +100,7 @@ def temporary_cluster(
             cluster.stop()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
