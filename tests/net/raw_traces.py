@@ -14,7 +14,7 @@ from amcast.sim import simulate
 from amcast.sim.run import SimResult
 from amcast.sim.scenario import Scenario
 from amcast.sim.watch import Watch
-from amcast.trace import FINAL, NULL, OPTIMISTIC, Recorder
+from amcast.trace import FINAL, OPTIMISTIC, Recorder
 from amcast.trace.schema import CRASH, RESTART, RESTORED
 
 NETWORK = 10_000  # whoever writes down what the network does
@@ -98,12 +98,11 @@ def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyP
             self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
         ) -> None:
             super().saw_delivery(process, position, message, ts, optimistic)
-            kind = OPTIMISTIC if optimistic else FINAL
-            if position % 2:
+            if position % 2 or optimistic:
+                kind = OPTIMISTIC if optimistic else FINAL
                 self.writer(process).delivery(position, message.id, kind, ts, self.now())
             else:
-                stamp = NULL if ts is None else ts
-                self.writer(process).deliveries([(position, message.id, kind, stamp, self.now())])
+                self.writer(process).deliver_all(position, ((message, ts),), False, self.now())
 
         def saw_restored(self, process: ProcessId, position: int) -> None:
             super().saw_restored(process, position)

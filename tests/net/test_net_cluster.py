@@ -215,7 +215,11 @@ def test_a_client_that_sends_too_much_hears_that_the_cluster_is_busy(tmp_path: P
         ):
             await client.multicast(["g1"], b"warm")
             await cluster.stop("g1.p1", "g1.p2")  # what is sent now stays open
-            waiting = [asyncio.create_task(client.multicast(["g1"], b"x", timeout=1.0)) for _ in range(30)]
+            waiting = []
+            for _ in range(30):
+                waiting.append(asyncio.create_task(client.multicast(["g1"], b"x", timeout=1.0)))
+                for _ in range(3):  # turns of the loop, so that each is sent by itself
+                    await asyncio.sleep(0)
             results = await asyncio.gather(*waiting, return_exceptions=True)
             assert sum(isinstance(result, BusyError) for result in results) == 20
             assert sum(isinstance(result, TimeoutError) for result in results) == 10

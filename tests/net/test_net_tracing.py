@@ -50,7 +50,8 @@ def test_rows_are_as_they_were_given(tmp_path: Path) -> None:
     writer.wire(CLIENT, 1, "STÄRT\n", None, 9, 1_001, 1_002)
     writer.wire(1, 0, "ACK", 7, 10, 1_003, None)
     writer.delivery(0, 7, FINAL, None, 1_004)
-    writer.deliveries([(1, 8, FINAL, 5, 1_005), (2, 9, FINAL, NULL, 1_006)])
+    writer.delivery(1, 8, FINAL, 5, 1_005)
+    writer.delivery(2, 9, FINAL, None, 1_006)
     writer.close()
     info = RunInfo(
         run_id="r",

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 from amcast.core import Outbox, ProcessId, Wire, grid
 from amcast.protocols import Client, ClientConfig, Reply, Start, protocol
 
-RETRY = "client.retry"
+RETRY, SEND = "client.retry", "client.send"
 
 
 def test_what_is_late_is_sent_again_together_and_ever_more_seldom() -> None:
@@ -18,6 +18,7 @@ def test_what_is_late_is_sent_again_together_and_ever_more_seldom() -> None:
         client.on_multicast(client.new_message((1, 2), b"x"), out)
     first = client.new_message((1,), b"x")
     client.on_multicast(first, out)
+    client.on_timer(SEND, out)
     client.on_reply(0, Reply((1,), (first.id,)))
 
     copies: list[int] = []

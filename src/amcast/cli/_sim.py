@@ -66,6 +66,9 @@ def register(app: typer.Typer) -> None:
         ] = "none",
         plan: Annotated[Path | None, typer.Option(help="A fault plan (JSON) instead of random faults.")] = None,
         save_plan: Annotated[Path | None, typer.Option(help="Write the fault plan into this new file.")] = None,
+        batch: Annotated[
+            int, typer.Option(help="Messages of a client to the same groups that may be ordered as one.")
+        ] = 1,
         option: Annotated[
             list[str] | None, typer.Option("--option", "-o", help="The protocol's own, as name=value.")
         ] = None,
@@ -103,6 +106,7 @@ def register(app: typer.Typer) -> None:
                 workload=parse_workload(destinations, payload),
                 outstanding=outstanding,
                 interval_us=interval_us,
+                batch=batch,
                 options=parse_options(option or []),
                 sync_us=sync_us,
                 fifo=fifo,

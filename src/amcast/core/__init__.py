@@ -1,5 +1,6 @@
 """What every protocol stands on: ids, messages, topology, the process interface, quorums and the pending set."""
 
+from .batch import BATCH_LIMIT, pack, unpack, unpack_delivery, unpack_ids
 from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
 from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
@@ -13,6 +14,7 @@ from .timestamps import Timestamp, clock_of, timestamp
 from .topology import Topology, grid
 
 __all__ = [
+    "BATCH_LIMIT",
     "PRESETS",
     "AppMessage",
     "BadFrameError",
@@ -41,7 +43,11 @@ __all__ = [
     "majority",
     "message_id",
     "message_name",
+    "pack",
     "sender_of",
     "seq_of",
     "timestamp",
+    "unpack",
+    "unpack_delivery",
+    "unpack_ids",
 ]

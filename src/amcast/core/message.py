@@ -24,6 +24,7 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dst: tuple[GroupId, ...]  # sorted, without repetition
     payload: bytes
     settled: int = 0
+    count: int = 1  # of the messages in it: more than one is a batch, see `batch`
 
     @property
     def sender(self) -> ProcessId:

@@ -41,15 +41,16 @@ class Outbox(ABC):
 
     @abstractmethod
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        """Delivers the message at a position of this process's log.
+        """Delivers the message at a position of this process's log; a batch at as many as it has messages.
 
         After a restart the positions since the last snapshot are delivered again; drivers compare and drop them.
         """
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         """Delivers messages at positions from `first` on; a driver that can do it for less each overrides this."""
-        for position, (message, final_ts) in enumerate(batch, first):
-            self.deliver(position, message, final_ts)
+        for message, final_ts in batch:
+            self.deliver(first, message, final_ts)
+            first += message.count
 
     @abstractmethod
     def opt_deliver(self, position: int, message: AppMessage) -> None: ...

@@ -35,9 +35,9 @@ from ._segments import (
     unpack_header,
 )
 
-Entry = tuple[AppMessage, int | None]
+Entry = tuple[AppMessage, int | None]  # a message, or a batch of them
 
-_FRAME_MESSAGES = 512  # so that a message can be read without those of a whole turn
+_FRAME_ENTRIES = 512  # so that a message can be read without those of a whole turn
 _INDEX_MESSAGES = 1_000
 _BLOCK_BYTES = 64 << 10
 _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[tuple[AppMessage, int | None]])
@@ -48,6 +48,10 @@ ENTRY_BYTES = 32  # besides the payload
 
 def entry_bytes(entry: Entry) -> int:
     return ENTRY_BYTES + len(entry[0].payload)
+
+
+def count_messages(entries: list[Entry]) -> int:
+    return sum([message.count for message, _ in entries])
 
 
 class Index:
@@ -163,11 +167,12 @@ class History:
         file = self._writable()
         offset, position = file.size, self.next
         frames, places = [], []
-        for start in range(0, len(entries), _FRAME_MESSAGES):
-            chunk = entries[start : start + _FRAME_MESSAGES]
-            frames.append(pack_frame(self._salt, position, len(chunk), self._synced, encode(chunk)))
+        for start in range(0, len(entries), _FRAME_ENTRIES):
+            chunk = entries[start : start + _FRAME_ENTRIES]
+            count = count_messages(chunk)
+            frames.append(pack_frame(self._salt, position, count, self._synced, encode(chunk)))
             places.append((position, offset))
-            position += len(chunk)
+            position += count
             offset += len(frames[-1])
         file.append(b"".join(frames))
         index = self._indexes[self._firsts[-1]]
@@ -247,8 +252,11 @@ class History:
 
     # -- reading
 
-    def read(self, position: int, limit_bytes: int) -> list[Entry]:
-        """From this position on, at least one message, not beyond the end of its segment."""
+    def read(self, position: int, limit_bytes: int) -> tuple[int, list[Entry]]:
+        """From this position on, at least one message, not beyond the end of its segment.
+
+        What comes first may be a batch that began before it: so the position of the first is said too.
+        """
         assert self.first <= position < self.next
         first = self._firsts[bisect_right(self._firsts, position) - 1]
         path = path_of(self._folder, DELIVERED, first)
@@ -258,22 +266,27 @@ class History:
         finally:
             os.close(fd)
 
-    def _read(self, fd: int, path: Path, offset: int, position: int, limit_bytes: int) -> list[Entry]:
+    def _read(self, fd: int, path: Path, offset: int, position: int, limit_bytes: int) -> tuple[int, list[Entry]]:
         found: list[Entry] = []
+        begins = position
         for at, first, count, checksum, body in self._frames(fd, path, offset):
             if first + count <= position:
                 continue
             if first > position or crc32(body, self._salt) != checksum:
                 raise CorruptLogError(path, f"position {position} is damaged or missing at byte {at}")
-            for entry in _decoder.decode(body)[position - first :]:
-                limit_bytes -= entry_bytes(entry)
-                if limit_bytes < 0 and found:
-                    return found
-                found.append(entry)
-            position = first + count
+            for entry in _decoder.decode(body):
+                next_ = first + entry[0].count
+                if next_ > position:
+                    limit_bytes -= entry_bytes(entry)
+                    if limit_bytes < 0 and found:
+                        return begins, found
+                    begins = begins if found else first
+                    found.append(entry)
+                first = next_
+            position = first
         if not found:
             raise CorruptLogError(path, f"position {position} is missing")
-        return found
+        return begins, found
 
     def _index(self, fd: int, path: Path, first: int) -> Index:
         index = self._indexes.get(first)

@@ -105,7 +105,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         driver = ClientDriver(self._credentials, _make_process)
         await driver.open(self._seeds)
-        driver.on_busy = self._busy.update
+        driver.on_busy = self._note_busy
         self._driver = driver
         return self
 
@@ -120,6 +120,10 @@ class AsyncClient:
                 future.set_exception(ConnectionError("the client was closed before the message was delivered"))
                 future.exception()  # nobody may be waiting any more
         self._driver = None
+
+    def _note_busy(self, ids: tuple[MessageId, ...]) -> None:
+        for id_ in ids:
+            self._busy.update([message.id for message in self._process.sent_with(id_)])
 
     @property
     def layout(self) -> Layout:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..consensus import PaxosConfig
-from ..core import GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
+from ..core import BATCH_LIMIT, GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from .storage import Durability
@@ -170,7 +170,7 @@ def replica_config(protocol_name: str, network: str, options: dict[str, Any]) ->
 
 
 def client_config(network: str) -> ClientConfig:
-    return ClientConfig(retry_us=max(500_000, 6 * _rtt_us(network)))
+    return ClientConfig(retry_us=max(500_000, 6 * _rtt_us(network)), batch=BATCH_LIMIT)
 
 
 def split_name(name: str) -> tuple[GroupId, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, Wire
+from ..core.batch import problem_with_batch
 from ..core.codec import FRAME_LIMIT
 from ..core.ids import SEQ_BITS
 from ..protocols import Start
@@ -59,7 +60,7 @@ class Connection(FrameProtocol):
         self.peer: ProcessId | None = None
         self.boot = 0
         self.client: ProcessId | None = None
-        self.open: dict[MessageId, int] = {}
+        self.open: dict[MessageId, tuple[int, int]] = {}
         self.sender = Sender(server.config.limits.client_bytes * 2, None)
         self._rights = Rights.everything()
         self._known_dst: set[tuple[GroupId, ...]] = set()
@@ -252,7 +253,12 @@ class Connection(FrameProtocol):
         client, known_dst, limit = self.client, self._known_dst, self._server.config.limits.message_bytes
         size = 0
         for each in message.messages:
-            if each.id >> SEQ_BITS != client or each.dst not in known_dst or len(each.payload) > limit:
+            if (
+                each.count != 1
+                or each.id >> SEQ_BITS != client
+                or each.dst not in known_dst
+                or len(each.payload) > limit
+            ):
                 problem = self._problem_with(each)
                 if problem is not None:
                     self._refuse(problem)
@@ -286,8 +292,16 @@ class Connection(FrameProtocol):
         limit = self._server.config.limits.message_bytes
         if message.id >> SEQ_BITS != self.client:
             return "a message carries another sender's id"
-        if len(message.payload) > limit:
+        if message.count != 1:
+            if not self._node.has_batches:
+                return f"{self._server.config.protocol} takes no batches"
+            problem = problem_with_batch(message, limit)
+            if problem is not None:
+                return problem
+        elif len(message.payload) > limit:
             return f"a payload of {len(message.payload)} bytes is over the limit of {limit}"
+        if message.dst in self._known_dst:
+            return None
         if not message.dst or tuple(sorted(set(message.dst))) != message.dst:
             return "the destinations of a message are not a sorted list without repetition"
         for group in message.dst:
@@ -305,7 +319,7 @@ class Connection(FrameProtocol):
         if not node.process.is_leader:
             return message
         room = limits.open_messages - node.open_messages
-        if len(message.messages) > room or node.open_bytes + size > limits.open_bytes:
+        if sum([each.count for each in message.messages]) > room or node.open_bytes + size > limits.open_bytes:
             return self._admit_some(message)
         for each in message.messages:
             if each.id not in self.open:
@@ -323,16 +337,16 @@ class Connection(FrameProtocol):
         node, limits = self._node, self._server.config.limits
         if message.id in self.open:
             return True
-        has_room = node.open_messages < limits.open_messages
+        has_room = node.open_messages < limits.open_messages  # a batch is taken whole, or it might never be
         if has_room and node.open_bytes + len(message.payload) <= limits.open_bytes:
             self._open_one(message)
             return True
         return False
 
     def _open_one(self, message: AppMessage) -> None:
-        size = len(message.payload)
-        self.open[message.id] = size
-        self._node.open_messages += 1
+        count, size = message.count, len(message.payload)
+        self.open[message.id] = (count, size)
+        self._node.open_messages += count
         self._node.open_bytes += size
 
     def _on_follow(self, message: Follow) -> None:

@@ -4,7 +4,8 @@ Appending keeps the message in memory; `flush`, once a turn of the event loop, w
 survives the process. What the machine may forget is delivered again from the record log, up to the next snapshot:
 before a snapshot takes the place of the records, `sync` must have run.
 
-Recent messages are read from memory, older ones from the disk. The oldest are dropped, a segment at a time.
+Recent messages are read from memory, older ones from the disk. The oldest are dropped, a segment at a time. What was
+delivered as a batch is kept as one; readers get its messages.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core import AppMessage, message_name
+from ..core import AppMessage, message_name, unpack_delivery
 from ._disk import CorruptLogError, is_full, locked
 from ._history import ENTRY_BYTES, Entry, History, entry_bytes, sync_and_close
 from .storage import SEGMENT_BYTES, Durability
@@ -39,32 +41,39 @@ class PositionGoneError(Exception):
 class DeliveryLog:
     """For one thread, but `sync` may be called from another. Positions kept: `first <= position < next`."""
 
-    def __init__(self, folder: Path, history: History | None, lock: int, keep_messages: int) -> None:
+    def __init__(self, folder: Path, history: History | None, lock: int, keep_messages: int, has_batches: bool) -> None:
         self._folder = folder
         self._history = history
         self._folder_lock = lock
+        self._has_batches = has_batches
         self._keep = keep_messages if history is not None else min(keep_messages, _WINDOW_MESSAGES)
         self._access = threading.Lock()
         self.note = history.note if history is not None else None
         self.next = history.next if history is not None else 0
         self._window: list[Entry] = []
+        self._window_at: list[int] = []  # the position of each
         self._window_first = self.next
         self._window_bytes = 0  # of what was flushed
-        self._flushed = self.next  # what is below is in the history, if there is one
+        self._window_flushed = 0  # so many of the window are in the history, if there is one
         self._compared: list[Entry] = []
         self._compared_first = 0
         self._failure: OSError | None = None
 
     @staticmethod
     def open(
-        folder: Path, durability: Durability, keep_messages: int = 10_000_000, segment_bytes: int = SEGMENT_BYTES
+        folder: Path,
+        durability: Durability,
+        keep_messages: int = 10_000_000,
+        segment_bytes: int = SEGMENT_BYTES,
+        has_batches: bool = False,
     ) -> DeliveryLog:
+        """With batches, timestamps are those of batches, and each message in them gets its own."""
         if durability is Durability.MEMORY:
-            return DeliveryLog(folder, None, -1, keep_messages)
+            return DeliveryLog(folder, None, -1, keep_messages, has_batches)
         with locked(folder) as (lock, stack):
             history = History(folder, segment_bytes)
             stack.pop_all()
-        return DeliveryLog(folder, history, lock, keep_messages)
+        return DeliveryLog(folder, history, lock, keep_messages, has_batches)
 
     @property
     def first(self) -> int:
@@ -75,24 +84,32 @@ class DeliveryLog:
     def append(self, position: int, message: AppMessage, ts: int | None) -> bool:
         """Whether it is new: after a restart, what was delivered since the last snapshot comes again."""
         if position == self.next:
-            self._window.append((message, ts))
-            self.next = position + 1
+            self.extend(((message, ts),))
             return True
         if position > self.next:
             raise CorruptLogError(
                 self._folder / "delivered-*", f"positions {self.next} to {position - 1} were delivered and are missing"
             )
-        known = self._known(position)
-        if known is not None and known.id != message.id:
-            raise AssertionError(
-                f"{message_name(message.id)} comes at position {position}, where {message_name(known.id)} was delivered"
-            )
+        assert position + message.count <= self.next, "a batch is kept whole"
+        for place, (each, _) in enumerate(self._unpacked(message, ts), position):
+            known = self._known(place)
+            if known is not None and known.id != each.id:
+                raise AssertionError(
+                    f"{message_name(each.id)} comes at position {place}, where {message_name(known.id)} was delivered"
+                )
         return False
 
     def extend(self, batch: Sequence[Entry]) -> None:
         """Many at the next positions, all of them new."""
         self._window.extend(batch)
-        self.next += len(batch)
+        next_, at = self.next, self._window_at
+        for message, _ in batch:
+            at.append(next_)
+            next_ += message.count
+        self.next = next_
+
+    def _unpacked(self, message: AppMessage, ts: int | None) -> Sequence[Entry]:
+        return unpack_delivery(message, ts) if self._has_batches else ((message, ts),)
 
     def skip_to(self, position: int) -> None:
         """State was handed over that covers all below this position. What is known of it already stays."""
@@ -101,13 +118,13 @@ class DeliveryLog:
         with self._access:
             if self._history is not None:
                 self._history.begin_at(position)
-            self._window = []
-            self._window_bytes = 0
-            self.next = self._window_first = self._flushed = position
+            self._window, self._window_at = [], []
+            self._window_bytes = self._window_flushed = 0
+            self.next = self._window_first = position
 
     def flush(self) -> None:
         """Hands all that was appended to the kernel. On a full disk it stays in memory, for the next time."""
-        if self._flushed != self.next:
+        if self._window_flushed != len(self._window):
             with self._access:
                 self._flush()
 
@@ -138,7 +155,7 @@ class DeliveryLog:
 
     def _flush(self) -> bool:
         """Whether there was space for it."""
-        new = self._window[self._flushed - self._window_first :]
+        new = self._window[self._window_flushed :]
         if self._history is not None and new:
             try:
                 self._history.write(new)
@@ -147,24 +164,28 @@ class DeliveryLog:
                     raise
                 return False
             self._history.drop_before(self._history.next - self._keep)
-        self._flushed += len(new)
+        self._window_flushed += len(new)
         self._window_bytes += sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
         self._cut_window()
         return True
 
     def _cut_window(self) -> None:
+        """All of the window is flushed now. Its last entry stays."""
         messages = min(_WINDOW_MESSAGES, self._keep)
-        kept = self._flushed - self._window_first
+        kept = self.next - self._window_first
         if kept <= messages * _WINDOW_SLACK and self._window_bytes <= _WINDOW_BYTES * _WINDOW_SLACK:
             return
-        cut = max(0, kept - messages)
-        size = self._window_bytes - sum(map(entry_bytes, self._window[:cut]))
-        while size > _WINDOW_BYTES and cut < kept - 1:
-            size -= entry_bytes(self._window[cut])
+        window, at = self._window, self._window_at
+        cut = max(0, bisect_right(at, self.next - messages) - 1)
+        size = self._window_bytes - sum(map(entry_bytes, window[:cut]))
+        while size > _WINDOW_BYTES and cut < len(window) - 1:
+            size -= entry_bytes(window[cut])
             cut += 1
-        del self._window[:cut]
-        self._window_first += cut
-        self._window_bytes = size
+        if cut:
+            del window[:cut], at[:cut]
+            self._window_flushed -= cut
+            self._window_first = at[0]
+            self._window_bytes = size
 
     # -- reading
 
@@ -177,17 +198,22 @@ class DeliveryLog:
                 return []
             if position < self._window_first:
                 assert self._history is not None
-                return self._history.read(position, limit_bytes)
-            found: list[Entry] = []
-            index = position - self._window_first
-            while index < len(self._window) and (limit_bytes > 0 or not found):
-                entry = self._window[index]
-                limit_bytes -= entry_bytes(entry)
-                if limit_bytes < 0 and found:
-                    break
-                found.append(entry)
-                index += 1
-            return found
+                begins, entries = self._history.read(position, limit_bytes)
+            else:
+                begins, entries = self._read_window(position, limit_bytes)
+        messages = [each for message, ts in entries for each in self._unpacked(message, ts)]
+        return messages[position - begins :]
+
+    def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[Entry]]:
+        found: list[Entry] = []
+        first = bisect_right(self._window_at, position) - 1
+        for index in range(first, len(self._window)):
+            entry = self._window[index]
+            limit_bytes -= entry_bytes(entry)
+            if limit_bytes < 0 and found:
+                break
+            found.append(entry)
+        return self._window_at[first], found
 
     def _known(self, position: int) -> AppMessage | None:
         """What was delivered at a position below `next`. Asked for one position after the other, it is fast."""

@@ -14,8 +14,19 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode
-from ..core.ids import SEQ_BITS
+from ..core import (
+    AppMessage,
+    GroupId,
+    MessageId,
+    Outbox,
+    ProcessId,
+    Record,
+    TimerKey,
+    Timestamp,
+    Wire,
+    encode,
+    unpack,
+)
 from ..protocols import Reply
 from .config import ClusterConfig
 from .framing import Frame, frame
@@ -24,7 +35,7 @@ from .links import Sender
 from .storage import Durability, RecordLog
 from .tracing import TraceWriter
 
-_FINAL, _OPTIMISTIC = 0, 1
+_OPTIMISTIC = 1
 _UNCLAIMED_CLIENTS = 1_000
 _UNCLAIMED_EACH = 64
 
@@ -48,7 +59,7 @@ class Application(Protocol):
 class ClientChannel(Protocol):
     """Where replies to a client go."""
 
-    open: dict[MessageId, int]  # what it sent and was not told delivered yet, with the bytes of each
+    open: dict[MessageId, tuple[int, int]]  # what it sent and was not told delivered yet: messages and bytes of each
 
     def send_reply(self, data: bytes) -> None: ...
 
@@ -79,6 +90,7 @@ class Node(Outbox):
         self._trace = trace
         spec = config.spec()
         self._codec = spec.codec()
+        self.has_batches = spec.takes_batches
         self.process = spec.build(self.id, self.topology, config.replica_config(), rng)
         self.links: dict[ProcessId, Sender] = {}
         self.clients: dict[ProcessId, ClientChannel] = {}
@@ -231,10 +243,10 @@ class Node(Outbox):
             return
         if isinstance(message, Reply):
             for id_ in message.ids:
-                size = channel.open.pop(id_, None)
-                if size is not None:
-                    self.open_messages -= 1
-                    self.open_bytes -= size
+                opened = channel.open.pop(id_, None)
+                if opened is not None:
+                    self.open_messages -= opened[0]
+                    self.open_bytes -= opened[1]
         channel.send_reply(framed)
 
     def _keep_reply(self, client: ProcessId, framed: bytes) -> None:
@@ -256,8 +268,7 @@ class Node(Outbox):
 
     def multicast(self, message: AppMessage) -> None:
         if self._trace is not None:
-            now = time.time_ns() // 1_000
-            self._trace.multicast(message.id, message.sender, message.seq, message.dst, now, len(message.payload))
+            self._trace.multicast_all(message, time.time_ns() // 1_000)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self._is_gated:
@@ -266,10 +277,9 @@ class Node(Outbox):
             self._deliver_now(position, message, final_ts)
 
     def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        if self._trace is not None:
-            self._trace.delivery(position, message.id, _FINAL, final_ts, time.time_ns() // 1_000)
+        self._trace_deliveries(position, ((message, final_ts),))
         if self.journal.append(position, message, final_ts) and self.application is not None:
-            self.application.deliver(position, message)
+            self._apply(position, message)
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         if self._is_gated:
@@ -279,16 +289,21 @@ class Node(Outbox):
 
     def _deliver_all_now(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         if first != self.journal.next:  # after a restart: some of it is known
-            for position, (message, ts) in enumerate(batch, first):
-                self._deliver_now(position, message, ts)
+            for message, ts in batch:
+                self._deliver_now(first, message, ts)
+                first += message.count
             return
-        if self._trace is not None:
-            now = time.time_ns() // 1_000
-            self._trace.deliveries([(first + i, m.id, _FINAL, ts, now) for i, (m, ts) in enumerate(batch)])
+        self._trace_deliveries(first, batch)
         self.journal.extend(batch)
         if self.application is not None:
-            for position, (message, _) in enumerate(batch, first):
-                self.application.deliver(position, message)
+            for message, _ in batch:
+                self._apply(first, message)
+                first += message.count
+
+    def _apply(self, position: int, message: AppMessage) -> None:
+        assert self.application is not None
+        for place, each in enumerate(unpack(message), position):
+            self.application.deliver(place, each)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self._is_gated:
@@ -368,9 +383,11 @@ class Node(Outbox):
         assert self._trace is not None
         now = time.time_ns() // 1_000
         for app_message in app_messages(message):
-            id_ = app_message.id
-            seq = id_ & ((1 << SEQ_BITS) - 1)
-            self._trace.multicast(id_, id_ >> SEQ_BITS, seq, app_message.dst, now, len(app_message.payload))
+            self._trace.multicast_all(app_message, now)
+
+    def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
+        if self._trace is not None:
+            self._trace.deliver_all(first, batch, self.has_batches, time.time_ns() // 1_000)
 
     def _trace_wire(self, sender: ProcessId, message: Wire, size: int) -> None:
         assert self._trace is not None

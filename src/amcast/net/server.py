@@ -86,7 +86,9 @@ class NodeServer:
 
     def _make_node(self, folder: Path, name: str, boot: int) -> Node:
         config = self.config
-        journal = DeliveryLog.open(folder / "deliveries", config.durability, config.keep_messages)
+        journal = DeliveryLog.open(
+            folder / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
+        )
         log = RecordLog.open(
             folder / "log",
             config.durability,
@@ -260,8 +262,9 @@ class NodeServer:
         client = connection.client
         if client is not None and self.node.clients.get(client) is connection:
             del self.node.clients[client]
-        self.node.open_messages -= len(connection.open)
-        self.node.open_bytes -= sum(connection.open.values())
+        for count, size in connection.open.values():
+            self.node.open_messages -= count
+            self.node.open_bytes -= size
         connection.open = {}
 
     def wake_followers(self) -> None:

@@ -11,22 +11,24 @@ files says that something is missing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import starmap
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from ..core import GroupId, MessageId, ProcessId
-from ..trace import NULL
+from ..core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, sender_of, seq_of, unpack_ids
+from ..core.batch import payload_sizes
+from ..core.ids import SEQ_MASK
+from ..trace import FINAL, NULL
 from ..trace.packing import LOG_ROW, WIRE, packer
 from ..trace.schema import RESTORED
 from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, Header, encode_header, file_name
 
 _NO_FILE = -1
 
-DeliveryRow = tuple[int, MessageId, int, int, int]  # position, message, kind, timestamp or NULL, time
+_MANY = 24  # rows that numpy packs for less than one struct after the other
 
 _pack_addressed = packer(ADDRESSED)
 _pack_log_row = packer(LOG_ROW)
@@ -57,12 +59,42 @@ class TraceWriter:
             left -= 1
             self._multicasts += _pack_addressed(msg, sender, seq, t_us, nbytes, group, left)
 
+    def multicast_all(self, message: AppMessage, t_us: int) -> None:
+        """A message, or all messages of a batch."""
+        id_, dst = message.id, message.dst
+        if message.count < _MANY:
+            for each, size in zip(unpack_ids(message), payload_sizes(message), strict=True):
+                self.multicast(each, sender_of(each), seq_of(each), dst, t_us, size)
+            return
+        rows = np.empty((message.count, len(dst)), ADDRESSED)
+        ids = np.array(unpack_ids(message), np.int64)[:, None]
+        rows["msg"], rows["sender"], rows["seq"], rows["t_us"] = ids, sender_of(id_), ids & SEQ_MASK, t_us
+        rows["bytes"] = np.array(payload_sizes(message), np.int32)[:, None]
+        rows["grp"], rows["left"] = dst, np.arange(len(dst))[::-1]
+        self._multicasts += rows.tobytes()
+
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
         self._deliveries += _pack_log_row(pos, msg, kind, NULL if ts is None else ts, t_us)
 
-    def deliveries(self, rows: Iterable[DeliveryRow]) -> None:
-        """Many at once, for less each. A timestamp that is missing is `NULL`."""
-        self._deliveries += b"".join(starmap(_pack_log_row, rows))
+    def deliver_all(
+        self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]], has_batches: bool, t_us: int
+    ) -> None:
+        """Messages and batches, from a position on. With batches, timestamps are theirs: see `core.batch`."""
+        pos = first
+        for message, ts in batch:
+            count = message.count
+            stamp = NULL if ts is None else ts * BATCH_LIMIT if has_batches else ts
+            if count < _MANY:
+                step = 0 if ts is None else 1
+                for index, id_ in enumerate(unpack_ids(message)):
+                    self._deliveries += _pack_log_row(pos + index, id_, FINAL, stamp + index * step, t_us)
+            else:
+                rows = np.empty(count, LOG_ROW)
+                rows["pos"], rows["msg"] = np.arange(pos, pos + count), unpack_ids(message)
+                rows["kind"], rows["t_us"] = FINAL, t_us
+                rows["ts"] = stamp if ts is None else np.arange(stamp, stamp + count)
+                self._deliveries += rows.tobytes()
+            pos += count
 
     def restored(self, position: int, t_us: int) -> None:
         """State was handed over that covers all positions below this one. It has its place among the deliveries."""

@@ -1,14 +1,15 @@
 """The client: a process that multicasts, tries again until every destination group has answered, and never twice.
 
 It sends START to the process that it believes leads each entry group (one delay, one copy; what is multicast in one
-turn goes in one message). Only when no answer comes does it bother every member. A message keeps its id through all
-retries, and groups order an id once. With each message goes the mark below which all its earlier messages are settled,
-so that groups may forget them.
+turn goes in one message, and what goes to the same groups as one batch). Only when no answer comes does it bother every
+member. A message keeps its id through all retries, and groups order an id once. With each message goes the mark below
+which all its earlier messages are settled, so that groups may forget them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from ..core import (
     Topology,
     Wire,
     app_message,
+    pack,
+    seq_of,
 )
 from ..core.ids import SEQ_BITS, SEQ_LIMIT
 from ..core.message import PAYLOAD_LIMIT
@@ -49,21 +52,27 @@ _RETRY = "client.retry"
 _SEND = "client.send"
 _RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
 _START_BYTES = 1 << 20  # of payload in one START
+_BATCH_BYTES = 64 << 10  # of payload in one batch: more would only wait for each other
 _CHECKED_MAX = 10_000
 
 
 class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_us: int = 200_000
+    batch: int = 1  # messages to the same groups that may be ordered as one
 
 
 class Outstanding:
-    __slots__ = ("message", "missing", "sent", "ticks")
+    """What was sent as one, and whose answers are awaited."""
 
-    def __init__(self, message: AppMessage, sent: Wire | None) -> None:
+    __slots__ = ("is_done", "message", "missing", "parts", "sent", "ticks")
+
+    def __init__(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
         self.message = message
+        self.parts = parts  # what the application multicast: more than one is a batch
         self.sent = sent  # what an entry has to send again
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
+        self.is_done = False
 
 
 class Client(Process):
@@ -83,14 +92,13 @@ class Client(Process):
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
         self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given, and in good order
-        self._outstanding: dict[MessageId, Outstanding] = {}  # in the order of sequence numbers
+        self._waiting: dict[tuple[GroupId, ...], list[AppMessage]] = {}  # what leaves at the end of this turn
+        self._waiting_from = 0  # the sequence number of the first of them
+        self._outstanding: dict[MessageId, Outstanding] = {}
+        self._in_order: deque[Outstanding] = deque()  # by sequence number, from the first that is not done
         self._leader: dict[GroupId, ProcessId] = {}
         self._retrying = False
-        self._starting: dict[ProcessId, list[AppMessage]] = {}  # what leaves at the end of this turn
-
-    @property
-    def outstanding(self) -> int:
-        return len(self._outstanding)
+        self.outstanding = 0  # messages
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
         seq = self._next_seq
@@ -103,25 +111,38 @@ class Client(Process):
         self._next_seq = seq + 1
         return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
 
+    def sent_with(self, id_: MessageId) -> Sequence[AppMessage]:
+        """The messages of a batch that waits for answers."""
+        entry = self._outstanding.get(id_)
+        return () if entry is None else entry.parts
+
     def on_start(self, out: Outbox) -> None:
         """A client waits for something to send."""
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.multicast(message)
-        self._outstanding[message.id] = Outstanding(message, self._send(message, out))
+        self.outstanding += 1
+        if self._entry is not None:
+            self._remember(message, (message,), self._entry.send(message, out))
+        else:
+            self._wait_to_send(message, out)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
 
-    def _send(self, message: AppMessage, out: Outbox) -> Wire | None:
-        if self._entry is not None:
-            return self._entry.send(message, out)
-        if not self._starting:
+    def _wait_to_send(self, message: AppMessage, out: Outbox) -> None:
+        if not self._waiting:
+            self._waiting_from = seq_of(message.id)
             out.set_timer(_SEND, 0)
-        for group in self._entry_groups(message, self._topology):
-            leader = self._leader.get(group, self._topology.members(group)[0])
-            self._starting.setdefault(leader, []).append(message)
-        return None
+        waiting = self._waiting.get(message.dst)
+        if waiting is None:
+            self._waiting[message.dst] = [message]
+        else:
+            waiting.append(message)
+
+    def _remember(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
+        entry = self._outstanding[message.id] = Outstanding(message, parts, sent)
+        self._in_order.append(entry)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
@@ -139,30 +160,46 @@ class Client(Process):
             if entry is not None:
                 entry.missing.difference_update(reply.groups)
                 if not entry.missing:
+                    entry.is_done = True
                     del self._outstanding[id_]
-                    completed.append(entry.message)
-        self._move_mark()
+                    completed.extend(entry.parts)
+        if completed:
+            self.outstanding -= len(completed)
+            self._move_mark()
         return completed
 
     def _move_mark(self) -> None:
-        base, outstanding = self._process << SEQ_BITS, self._outstanding
-        while self._settled < self._next_seq and base | self._settled not in outstanding:
-            self._settled += 1
+        in_order = self._in_order
+        while in_order and in_order[0].is_done:
+            in_order.popleft()
+        if in_order:
+            self._settled = seq_of(in_order[0].message.id)
+        else:
+            self._settled = self._waiting_from if self._waiting else self._next_seq
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _SEND:
-            self._send_starts(out)
+            self._send_waiting(out)
         elif key == _RETRY:
             self._retry_all(out)
 
-    def _send_starts(self, out: Outbox) -> None:
-        starting, self._starting = self._starting, {}
+    def _send_waiting(self, out: Outbox) -> None:
+        waiting, self._waiting = self._waiting, {}
+        batches = [parts for messages in waiting.values() for parts in _batches(messages, self._config.batch)]
+        batches.sort(key=_first_id)
+        starting: dict[ProcessId, list[AppMessage]] = {}
+        for parts in batches:
+            message = pack(parts)
+            self._remember(message, parts, None)
+            for group in self._entry_groups(message, self._topology):
+                leader = self._leader.get(group, self._topology.members(group)[0])
+                starting.setdefault(leader, []).append(message)
         for leader, messages in starting.items():
-            for start in _batches(messages):
+            for start in _starts(messages):
                 out.send(leader, start)
 
     def _retry_all(self, out: Outbox) -> None:
-        self._retrying = bool(self._outstanding)
+        self._retrying = bool(self.outstanding)
         if self._retrying:
             out.set_timer(_RETRY, self._config.retry_us)
         again: dict[GroupId, list[AppMessage]] = {}
@@ -178,7 +215,7 @@ class Client(Process):
                 for group in self._silent(entry):
                     again.setdefault(group, []).append(entry.message)
         for group, messages in again.items():
-            for start in _batches(messages):
+            for start in _starts(messages):
                 out.send_all(self._topology.members(group), start)
 
     def _silent(self, entry: Outstanding) -> list[GroupId]:
@@ -189,16 +226,30 @@ class Client(Process):
         return silent + [group for group in dst if group in entry.missing and group not in entries]
 
 
-def _batches(messages: list[AppMessage]) -> Iterator[Start]:
-    batch: list[AppMessage] = []
+def _first_id(parts: list[AppMessage]) -> MessageId:
+    return parts[0].id
+
+
+def _batches(messages: list[AppMessage], count_max: int) -> Iterator[list[AppMessage]]:
+    """Messages to the same groups, cut into what is ordered as one."""
+    return _cut(messages, _BATCH_BYTES, count_max) if len(messages) > 1 else iter((messages,))
+
+
+def _starts(messages: list[AppMessage]) -> Iterator[Start]:
+    for some in _cut(messages, _START_BYTES, len(messages)):
+        yield Start(tuple(some))
+
+
+def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> Iterator[list[AppMessage]]:
+    some: list[AppMessage] = []
     size = 0
     for message in messages:
-        if batch and size + len(message.payload) > _START_BYTES:
-            yield Start(tuple(batch))
-            batch, size = [], 0
-        batch.append(message)
+        if some and (len(some) == count_max or size + len(message.payload) > bytes_max):
+            yield some
+            some, size = [], 0
+        some.append(message)
         size += len(message.payload)
-    yield Start(tuple(batch))
+    yield some
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

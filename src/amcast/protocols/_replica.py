@@ -58,37 +58,52 @@ class DeliveriesState(msgspec.Struct, array_like=True):
 
 
 class Deliveries:
-    """Numbers deliveries and keeps the latest, so that a replica that was away can still deliver them itself."""
+    """Numbers deliveries and keeps the latest, so that a replica that was away can still deliver them itself.
+
+    A batch takes as many positions as it has messages.
+    """
 
     def __init__(self, group: GroupId, history_max: int) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
-        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque(maxlen=history_max)
+        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque()
+        self._history_max = history_max
+        self._history_count = 0  # of messages, in batches or not
 
     def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
         """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
         delivered = False
         for group in groups:
             position = self._counts.get(group, 0)
-            self._counts[group] = position + 1
+            self._counts[group] = position + message.count
             if group == self._group:
                 out.deliver(position, message, ts)
                 delivered = True
         self._history.append((message, ts))
+        self._forget(message.count)
         return delivered
 
     def add_own(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         """The same for one message of this process's group alone."""
         position = self._counts.get(self._group, 0)
-        self._counts[self._group] = position + 1
+        self._counts[self._group] = position + message.count
         self._history.append((message, ts))
+        self._forget(message.count)
         out.deliver(position, message, ts)
 
     def add_own_batch(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
         position = self._counts.get(self._group, 0)
-        self._counts[self._group] = position + len(batch)
+        count = sum([message.count for message, _ in batch])
+        self._counts[self._group] = position + count
         self._history.extend(batch)
+        self._forget(count)
         out.deliver_all(position, batch)
+
+    def _forget(self, added: int) -> None:
+        history, count = self._history, self._history_count + added
+        while count > self._history_max:
+            count -= history.popleft()[0].count
+        self._history_count = count
 
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._history))
@@ -96,16 +111,18 @@ class Deliveries:
     def load(self, state: DeliveriesState, out: Outbox) -> None:
         """Takes over another replica's deliveries: what this one has not delivered yet, it delivers now."""
         behind = self._counts.get(self._group, 0)
-        count = state.counts.get(self._group, 0)
         mine = [(message, ts) for message, ts in state.history if self._group in message.dst]
-        first = count - len(mine)
-        if behind < first:
-            out.restored(first)
-        for position, (message, ts) in enumerate(mine, first):
+        position = state.counts.get(self._group, 0) - sum(message.count for message, _ in mine)
+        if behind < position:
+            out.restored(position)
+        for message, ts in mine:
             if position >= behind:
                 out.deliver(position, message, ts)
+            position += message.count
         self._counts = dict(state.counts)
-        self._history = deque(state.history, maxlen=self._history.maxlen)
+        self._history = deque(state.history)
+        self._history_count = 0
+        self._forget(sum(message.count for message, _ in state.history))
 
 
 def make_log(group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> Log:

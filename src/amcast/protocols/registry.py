@@ -57,6 +57,11 @@ class ProtocolSpec:
     entry_from: Callable[[Any], EntryGroups] | None = None  # entry groups, where they depend on the configuration
 
     @property
+    def takes_batches(self) -> bool:
+        """Whether several messages may be ordered as one: not where they enter one by one, at times of their own."""
+        return self.entry is None
+
+    @property
     def genuineness(self) -> str:
         """For people: who takes steps for a message besides its sender and its destinations."""
         words = {

@@ -25,6 +25,7 @@ from ..core import (
     Timestamp,
     Wire,
     encode,
+    unpack_delivery,
 )
 from .disk import Disk
 from .engine import EventLoop
@@ -92,6 +93,7 @@ class Node(Outbox):
         rng: Random,
         cpu: CpuCost,
         sync_us: int,
+        has_batches: bool = False,
     ) -> None:
         self.id = id_
         self._loop = loop
@@ -105,6 +107,7 @@ class Node(Outbox):
         self._has_cpu_cost = bool(cpu.receive_ns or cpu.send_ns or cpu.byte_ns)
         self._is_slow = self._has_cpu_cost  # whether inputs may have to queue
         self._sync_us = sync_us
+        self._has_batches = has_batches
         self.peers: dict[ProcessId, Node] = {}
         self.process = build(0)
         self.is_up = False
@@ -302,12 +305,19 @@ class Node(Outbox):
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self._is_gated:
-            self._effect(self._observer.saw_delivery, self.id, position, message, final_ts, False)
+            self._effect(self._deliver_now, position, message, final_ts)
+        else:
+            self._deliver_now(position, message, final_ts)
+
+    def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        if self._has_batches:
+            for place, (each, ts) in enumerate(unpack_delivery(message, final_ts), position):
+                self._observer.saw_delivery(self.id, place, each, ts, False)
         else:
             self._observer.saw_delivery(self.id, position, message, final_ts, False)
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
-        if self._is_gated:
+        if self._is_gated or self._has_batches:
             super().deliver_all(first, batch)
             return
         saw_delivery, id_ = self._observer.saw_delivery, self.id

@@ -92,6 +92,7 @@ class Simulation:
                 self._rng("node", process),
                 self._scenario.cpu if process in self._topology.processes else type(self._scenario.cpu)(),
                 self._scenario.sync_us,
+                self._scenario.batch > 1,
             )
         for node in nodes.values():
             node.peers = nodes

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..consensus import PaxosConfig
-from ..core import Latency, Topology, UsageError, grid, latency_preset
+from ..core import BATCH_LIMIT, Latency, Topology, UsageError, grid, latency_preset
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Load, Micro
@@ -24,6 +24,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     messages: int = 100  # by all clients together
     outstanding: int = 1
     interval_us: int = 0  # open loop if set
+    burst: int = 1  # messages that a client of the open loop multicasts at a time
+    batch: int = 1  # messages of a client to the same groups that may be ordered as one
     member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
     workload: Micro = Micro()
     network: Latency
@@ -56,12 +58,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError(f"not an option of {self.protocol}: {error}; {known}") from error
 
     def client_config(self) -> ClientConfig:
-        return ClientConfig(self.retry_us)
+        return ClientConfig(self.retry_us, self.batch)
 
     def loads(self) -> list[Load]:
         """The messages, dealt out to the clients as evenly as they go."""
         each, more = divmod(self.messages, self.clients)
-        return [Load(each + (i < more), self.outstanding, self.interval_us) for i in range(self.clients)]
+        return [Load(each + (i < more), self.outstanding, self.interval_us, self.burst) for i in range(self.clients)]
 
     def run_id(self) -> str:
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
@@ -78,6 +80,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.clients < 1 or self.messages < 0 or self.outstanding < 1:
             raise UsageError("a run needs at least one client, and each of them one outstanding message or more")
+        if self.burst < 1 or not 1 <= self.batch <= BATCH_LIMIT:
+            raise UsageError(f"clients multicast at least one message at a time, and batches hold 1 to {BATCH_LIMIT}")
+        if self.batch > 1 and not self.spec().takes_batches:
+            raise UsageError(f"{self.protocol} orders each message by itself: leave out --batch")
         if not 0 <= self.workload.payload_bytes <= PAYLOAD_LIMIT:
             raise UsageError(
                 f"a payload of {self.workload.payload_bytes} bytes is over the limit of {PAYLOAD_LIMIT}: "

@@ -19,6 +19,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: int
     outstanding: int = 1
     interval_us: int = 0  # mean time between messages, exponentially distributed
+    burst: int = 1  # messages at a time, in an open loop
 
 
 class LoadClient(Client):
@@ -62,12 +63,13 @@ class LoadClient(Client):
         if key != _NEXT:
             super().on_timer(key, out)
             return
-        self._send_next(out)
+        for _ in range(self._load.burst):
+            self._send_next(out)
         if self._sent < self._load.messages:
             self._wait(out)
 
     def _wait(self, out: Outbox) -> None:
-        out.set_timer(_NEXT, int(self._rng.expovariate(1 / self._load.interval_us)))
+        out.set_timer(_NEXT, int(self._rng.expovariate(1 / (self._load.interval_us * self._load.burst))))
 
     def _send_next(self, out: Outbox) -> None:
         if self._sent < self._load.messages:
