@@ -39,6 +39,10 @@ class Outbox(ABC):
     def multicast(self, message: AppMessage) -> None:
         """Announces, for the trace, that this process multicasts the message now."""
 
+    def multicast_all(self, messages: Sequence[AppMessage]) -> None:
+        for message in messages:
+            self.multicast(message)
+
     @abstractmethod
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         """Delivers the message at a position of this process's log; a batch at as many as it has messages.

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core import (
     AppMessage,
+    GroupId,
     MessageId,
     Outbox,
     ProcessId,
@@ -45,6 +46,7 @@ _FRAME_LIMIT = 64 << 20
 _LINK_BYTES = 64 << 20
 _CONNECT_TIMEOUT_S = 5.0
 _LOOK_S = 0.005
+_READY_MAX = 10_000
 RETRY_S = 0.2
 
 OnMessage = Callable[["Channel", Any], None]
@@ -155,11 +157,11 @@ class ClientDriver(Outbox):
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
         self._dirty: list[Sender] = []
+        self._ready_dst: set[tuple[GroupId, ...]] = set()  # there are connections to all of these
         self._is_turn_ending = False
         self._loop = asyncio.get_running_loop()
         self.problems: dict[str, str] = {}  # with which process, and what
         self.on_busy: Callable[[tuple[MessageId, ...]], None] = lambda ids: None
-        self.on_announced: Callable[[AppMessage], None] = lambda message: None
 
     # -- life
 
@@ -293,11 +295,13 @@ class ClientDriver(Outbox):
         self._touch()
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
-        self.cancel_timer(key)
+        if key in self._timers:
+            self.cancel_timer(key)
         if after_us <= 0:
             self._zero_timers[key] = None
             self._touch()
         else:
+            self._zero_timers.pop(key, None)
             self._timers[key] = self._loop.call_later(after_us / 1e6, self._fire, key)
 
     def cancel_timer(self, key: TimerKey) -> None:
@@ -328,9 +332,14 @@ class ClientDriver(Outbox):
 
     def multicast(self, message: AppMessage) -> None:
         """Answers come from all destinations, wherever the message enters."""
-        for group in message.dst:
-            self._sender(self.topology.members(group)[0])
-        self.on_announced(message)
+        self.multicast_all((message,))
+
+    def multicast_all(self, messages: Sequence[AppMessage]) -> None:
+        for dst in {message.dst for message in messages} - self._ready_dst:
+            for group in dst:
+                self._sender(self.topology.members(group)[0])
+            if len(self._ready_dst) < _READY_MAX:
+                self._ready_dst.add(dst)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         raise AssertionError("a client delivers nothing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -41,9 +41,9 @@ class TimedClient(LoadClient):
         self.latencies_ns: list[int] = []
         self.finished = asyncio.Event()
 
-    def on_multicast(self, message: AppMessage, out: Outbox) -> None:
-        self._sent_at[message.id] = time.perf_counter_ns()
-        super().on_multicast(message, out)
+    def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
+        self._sent_at.update(dict.fromkeys([message.id for message in messages], time.perf_counter_ns()))
+        super().on_multicast_all(messages, out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         super().on_message(sender, message, out)
@@ -53,9 +53,8 @@ class TimedClient(LoadClient):
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
         if completed:
-            now, sent_at = time.perf_counter_ns(), self._sent_at
-            for message in completed:
-                self.latencies_ns.append(now - sent_at.pop(message.id))
+            now, sent_at = time.perf_counter_ns(), self._sent_at.pop
+            self.latencies_ns += [now - sent_at(message.id) for message in completed]
         return completed
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..core import (
+    BATCH_LIMIT,
     AppMessage,
     GroupId,
     MessageId,
@@ -52,6 +53,7 @@ _RETRY = "client.retry"
 _SEND = "client.send"
 _RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
 _START_BYTES = 1 << 20  # of payload in one START
+_TURN_MESSAGES = BATCH_LIMIT  # that leave at once: groups may begin with them while the client prepares the next
 _BATCH_BYTES = 64 << 10  # of payload in one batch: more would only wait for each other
 _CHECKED_MAX = 10_000
 
@@ -92,8 +94,7 @@ class Client(Process):
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
         self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given, and in good order
-        self._waiting: dict[tuple[GroupId, ...], list[AppMessage]] = {}  # what leaves at the end of this turn
-        self._waiting_from = 0  # the sequence number of the first of them
+        self._waiting: list[AppMessage] = []  # what leaves at the end of this turn, or of a later one
         self._outstanding: dict[MessageId, Outstanding] = {}
         self._in_order: deque[Outstanding] = deque()  # by sequence number, from the first that is not done
         self._leader: dict[GroupId, ProcessId] = {}
@@ -101,15 +102,27 @@ class Client(Process):
         self.outstanding = 0  # messages
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
-        seq = self._next_seq
-        checked = self._checked.get(dst)
-        if checked is None or len(payload) > PAYLOAD_LIMIT or seq >= SEQ_LIMIT:
-            self._topology.check_destinations(dst)
-            checked = app_message(self._process, seq, dst, payload).dst
-            if len(self._checked) < _CHECKED_MAX:
-                self._checked[dst] = checked
-        self._next_seq = seq + 1
-        return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
+        return self.new_messages(((dst, payload),))[0]
+
+    def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        seq, settled, base, known = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked.get
+        messages: list[AppMessage] = []
+        for dst, payload in wanted:
+            checked = known(dst)
+            if checked is None or len(payload) > PAYLOAD_LIMIT or seq >= SEQ_LIMIT:
+                checked = self._check(seq, dst, payload)
+            messages.append(AppMessage(base | seq, checked, payload, settled))
+            seq += 1
+        self._next_seq = seq
+        return messages
+
+    def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
+        """The destinations in good order; an error for what can't be sent."""
+        self._topology.check_destinations(dst)
+        checked = app_message(self._process, seq, dst, payload).dst
+        if len(self._checked) < _CHECKED_MAX:
+            self._checked[dst] = checked
+        return checked
 
     def sent_with(self, id_: MessageId) -> Sequence[AppMessage]:
         """The messages of a batch that waits for answers."""
@@ -120,25 +133,21 @@ class Client(Process):
         """A client waits for something to send."""
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
-        out.multicast(message)
-        self.outstanding += 1
+        self.on_multicast_all((message,), out)
+
+    def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
+        out.multicast_all(messages)
+        self.outstanding += len(messages)
         if self._entry is not None:
-            self._remember(message, (message,), self._entry.send(message, out))
+            for message in messages:
+                self._remember(message, (message,), self._entry.send(message, out))
         else:
-            self._wait_to_send(message, out)
+            if not self._waiting:
+                out.set_timer(_SEND, 0)
+            self._waiting.extend(messages)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
-
-    def _wait_to_send(self, message: AppMessage, out: Outbox) -> None:
-        if not self._waiting:
-            self._waiting_from = seq_of(message.id)
-            out.set_timer(_SEND, 0)
-        waiting = self._waiting.get(message.dst)
-        if waiting is None:
-            self._waiting[message.dst] = [message]
-        else:
-            waiting.append(message)
 
     def _remember(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
         entry = self._outstanding[message.id] = Outstanding(message, parts, sent)
@@ -175,7 +184,7 @@ class Client(Process):
         if in_order:
             self._settled = seq_of(in_order[0].message.id)
         else:
-            self._settled = self._waiting_from if self._waiting else self._next_seq
+            self._settled = seq_of(self._waiting[0].id) if self._waiting else self._next_seq
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _SEND:
@@ -184,8 +193,17 @@ class Client(Process):
             self._retry_all(out)
 
     def _send_waiting(self, out: Outbox) -> None:
-        waiting, self._waiting = self._waiting, {}
-        batches = [parts for messages in waiting.values() for parts in _batches(messages, self._config.batch)]
+        leaving, self._waiting = self._waiting[:_TURN_MESSAGES], self._waiting[_TURN_MESSAGES:]
+        if self._waiting:
+            out.set_timer(_SEND, 0)
+        by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
+        for message in leaving:
+            same = by_dst.get(message.dst)
+            if same is None:
+                by_dst[message.dst] = [message]
+            else:
+                same.append(message)
+        batches = [parts for same in by_dst.values() for parts in _cut(same, _BATCH_BYTES, self._config.batch)]
         batches.sort(key=_first_id)
         starting: dict[ProcessId, list[AppMessage]] = {}
         for parts in batches:
@@ -230,17 +248,15 @@ def _first_id(parts: list[AppMessage]) -> MessageId:
     return parts[0].id
 
 
-def _batches(messages: list[AppMessage], count_max: int) -> Iterator[list[AppMessage]]:
-    """Messages to the same groups, cut into what is ordered as one."""
-    return _cut(messages, _BATCH_BYTES, count_max) if len(messages) > 1 else iter((messages,))
-
-
 def _starts(messages: list[AppMessage]) -> Iterator[Start]:
     for some in _cut(messages, _START_BYTES, len(messages)):
         yield Start(tuple(some))
 
 
 def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> Iterator[list[AppMessage]]:
+    if len(messages) <= count_max and sum([len(message.payload) for message in messages]) <= bytes_max:
+        yield messages
+        return
     some: list[AppMessage] = []
     size = 0
     for message in messages:

@@ -49,30 +49,28 @@ class LoadClient(Client):
         if self._load.interval_us:
             self._wait(out)
         else:
-            for _ in range(self._load.outstanding):
-                self._send_next(out)
+            self._send(self._load.outstanding, out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
             completed = self.on_reply(sender, message)
-            if not self._load.interval_us:
-                for _ in completed:
-                    self._send_next(out)
+            if completed and not self._load.interval_us:
+                self._send(len(completed), out)
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key != _NEXT:
             super().on_timer(key, out)
             return
-        for _ in range(self._load.burst):
-            self._send_next(out)
+        self._send(self._load.burst, out)
         if self._sent < self._load.messages:
             self._wait(out)
 
     def _wait(self, out: Outbox) -> None:
         out.set_timer(_NEXT, int(self._rng.expovariate(1 / (self._load.interval_us * self._load.burst))))
 
-    def _send_next(self, out: Outbox) -> None:
-        if self._sent < self._load.messages:
-            self._sent += 1
-            dst = self._workload.destinations(self._topology, self._rng)
-            self.on_multicast(self.new_message(dst, self._workload.payload(self._rng)), out)
+    def _send(self, count: int, out: Outbox) -> None:
+        count = min(count, self._load.messages - self._sent)
+        if count <= 0:
+            return
+        self._sent += count
+        self.on_multicast_all(self.new_messages(self._workload.draw(self._topology, self._rng, count)), out)

@@ -25,6 +25,13 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "use fewer destinations or more groups"
             )
 
+    def draw(self, topology: Topology, rng: Random, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
+        """Destinations and payload of the next messages."""
+        payload = self.payload(rng)
+        if self.dst_min == len(topology.groups):
+            return [(topology.groups, payload)] * count
+        return [(self.destinations(topology, rng), payload) for _ in range(count)]
+
     def destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
         groups = topology.groups
         count = self.dst_min if self.dst_min == self.dst_max else rng.randint(self.dst_min, self.dst_max)
