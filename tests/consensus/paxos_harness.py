@@ -48,8 +48,13 @@ class SetTimer(NamedTuple):
 class Box(Outbox):
     """Effects in the order in which they were issued."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: bool = False) -> None:
         self.effects: list[Send | Persist | SetTimer] = []
+        self._at_once = at_once
+
+    @property
+    def persists_at_once(self) -> bool:
+        return self._at_once
 
     @property
     def now_us(self) -> int:
@@ -128,7 +133,8 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, size: int, config: PaxosConfig, remote: int = 0, seed: int = 0) -> None:
+    def __init__(self, size: int, config: PaxosConfig, remote: int = 0, seed: int = 0, at_once: bool = False) -> None:
+        self.at_once = at_once  # whether nothing ever waits for a disk
         groups = {GROUP: range(size)} | ({2: range(size, size + remote)} if remote else {})
         self.topology = Topology(groups)
         self.config = config
@@ -177,7 +183,7 @@ class Cluster:
 
     def call(self, process: ProcessId, handler: Callable[..., Any], *args: Any, keep: int | None = None) -> Box:
         """Runs a handler. With `keep`, the process crashes after so many effects."""
-        member, box = self.members[process], Box()
+        member, box = self.members[process], Box(self.at_once)
         decisions = handler(*args, box) or []
         if keep is not None and keep < len(box.effects):
             self._perform(member, box.effects[:keep])

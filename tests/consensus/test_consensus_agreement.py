@@ -36,7 +36,7 @@ class Dice:
     def __init__(self, size: int, seed: int, remote: int) -> None:
         self.rng = Random(f"agreement/{size}/{seed}")
         self.size = size
-        self.cluster = Cluster(size, random_config(self.rng), remote, seed)
+        self.cluster = Cluster(size, random_config(self.rng), remote, seed, at_once=seed % 3 == 0)
         self.disks_to_lose = size - majority(size)
         self.proposed = 0
 

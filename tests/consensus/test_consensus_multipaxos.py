@@ -72,6 +72,37 @@ def test_a_stable_leader_decides_in_two_delays(size: int) -> None:
     assert [member.values for member in cluster.members] == [["a"]] * size
 
 
+@pytest.mark.parametrize(("size", "votes"), [(3, 2), (5, 16)])
+def test_without_a_disk_to_wait_for_the_leaders_vote_goes_with_its_proposal(size: int, votes: int) -> None:
+    cluster = running(size)
+    cluster.at_once = True
+    cluster.propose(0, "a")
+    box = cluster.turn(0)
+    assert box.index(VoteRecord) < box.index(Accept)
+    assert not box.sent(Accepted)
+    cluster.round()
+    said = [packet for packet in cluster.wire if isinstance(packet.message, Accepted)]
+    assert len(said) == votes  # in a group of three to the leader alone
+    assert [bool(member.values) for member in cluster.members[1:]] == [size == 3] * (size - 1)
+    cluster.round()
+    assert [member.values for member in cluster.members] == [["a"]] * size
+
+
+def test_a_leader_that_crashes_with_its_vote_on_the_way_loses_nothing_that_was_handed_up() -> None:
+    cluster = running(3)
+    cluster.at_once = True
+    cluster.propose(0, "a")
+    cluster.turn(0)
+    for packet in cluster.take(Accept, dst=1):
+        cluster.deliver(packet)
+    assert cluster[1].values == ["a"]  # by the leader's vote and its own
+    cluster.wire.clear()
+    cluster.crash(0)
+    elect(cluster, 2)
+    cluster.drain()
+    assert cluster[2].values == ["a"]
+
+
 def test_a_stable_leader_runs_phase_1_never() -> None:
     cluster = running()
     for number in range(5):

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from amcast.check import check_run
 from amcast.core import AppMessage, UsageError
 from amcast.net.application import StateMachine
 from amcast.net.client import BusyError, connect
 from amcast.net.config import Limits
+from amcast.net.local import LocalCluster
 from amcast.net.storage import Durability
 from amcast.protocols import PROTOCOLS
+from amcast.trace import read_run
 
 from .clusters import Cluster, eventually, run, running
 
@@ -201,6 +204,47 @@ def test_without_a_majority_nothing_is_answered_until_it_is_back(tmp_path: Path)
                 if len(seen) == 3:
                     break
             assert seen == [b"1", b"2", b"3"]  # the one that timed out was only late
+
+    run(test)
+
+
+def test_messages_that_are_ordered_as_one_are_delivered_one_by_one(tmp_path: Path) -> None:
+    """Batches survive a restart of a replica, followers get their messages, and the trace has a row for each."""
+
+    async def test() -> None:
+        durability = Durability.SYNC
+        machines = ledgers()
+        async with running(tmp_path / "c", durability=durability, trace=True, machines=dict(machines)) as cluster:
+            async with connect(cluster.config) as client:
+
+                async def send(first: int) -> None:
+                    targets = [("g1",), ("g1", "g2")]
+                    many = [client.submit(targets[i % 2], b"%d" % (first + i))[1] for i in range(700)]
+                    await asyncio.gather(*many)
+
+                await send(0)
+                node = cluster.servers["g1.p1"].node
+                assert node.messages_in < 500, "messages in batches, not one by one"
+                await cluster.stop("g1.p1")
+                await send(700)
+                machines["g1.p1"].lines.clear()
+                await cluster.start("g1.p1")
+                await eventually(lambda: len(machines["g1.p1"].lines) == 1_400, "the replica catches up")
+                assert machines["g1.p1"].lines == machines["g1.p0"].lines
+                followed = []
+                async for delivery in client.deliveries("g2", 3):
+                    followed.append(delivery)
+                    if len(followed) == 697:
+                        break
+            assert [each.position for each in followed] == list(range(3, 700))
+            assert [each.payload for each in followed] == machines["g2.p2"].lines[3:]
+            stamps = [each.ts for each in followed if each.ts is not None]
+            assert stamps == sorted(set(stamps))
+            assert len(stamps) == len(followed)
+        LocalCluster(tmp_path / "c").collect(tmp_path / "run", complete=True)
+        traced = read_run(tmp_path / "run")
+        assert (len(traced.multicasts), len(traced.deliveries)) == (1_400, 3 * 1_400 + 3 * 700)
+        assert not check_run(traced).violations
 
     run(test)
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from amcast.consensus.multipaxos.messages import Accept, Accepted, CatchUp, Heartbeat, Learn, Promise, State
-from amcast.core import AppMessage, BadFrameError, encode, message_id
+from amcast.core import AppMessage, BadFrameError, encode, message_id, pack
 from amcast.net.client import connect
 from amcast.net.control import VERSION, Follow, Hello, Refused, Start, StatusQuery, Welcome
 from amcast.net.framing import FrameProtocol, frame
@@ -157,6 +157,24 @@ def test_a_stranger_is_told_why(first: bytes, reason: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("protocol_name", "count", "reason"),
+    [
+        ("fastcast", 2, "not a batch of messages"),
+        ("fastcast", 0, "a batch of 0 messages"),
+        ("sequencer", 2, "no batch"),
+    ],
+)
+def test_what_is_no_batch_is_refused(protocol_name: str, count: int, reason: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", protocol_name, groups=1) as cluster, Caller.dial(cluster) as caller:
+            me = (await welcome(caller, client_hello())).client
+            caller.say(framed(Start((AppMessage(message_id(me, 0), (1,), b"", 0, count),))))
+            assert reason in await caller.reason()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
     ("request_", "reason"),
     [
         (b"\x00\x00\x00\x02hi", "not a request"),
@@ -239,7 +257,7 @@ def mutate(rng: Random, data: bytes) -> bytes:
 def samples(me: int) -> list[bytes]:
     """Real frames of clients and peers, to be spoilt."""
     message = AppMessage(message_id(me, 3), (1, 2), b"payload")
-    start = Start((message,))
+    start = Start((message, pack([message, AppMessage(message_id(me, 5), (1, 2), b"more")])))
     wires = [
         start,
         Accept(1, 0, 5, encode([start])),

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amcast.core import AppMessage, UsageError, message_id
+from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
 from amcast.net import _history, journal
 from amcast.net._segments import FILE_HEADER
 from amcast.net.journal import DeliveryLog, PositionGoneError
@@ -57,6 +58,50 @@ def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
 def segment_of(folder: Path) -> Path:
     (path,) = folder.glob("delivered-*")
     return path
+
+
+# -- batches
+
+
+def batch_entry(first: int, count: int) -> Entry:
+    """Messages whose numbers are their positions: in a run, or with gaps between their ids."""
+    step = 1 + first % 2
+    parts = [AppMessage(message_id(9, 10 * first + i * step), (1,), b"%d" % (first + i), 0) for i in range(count)]
+    return pack(parts), first + 1
+
+
+@pytest.mark.usefixtures("small_window")
+@pytest.mark.parametrize("segment_bytes", [1, 600, 1 << 20])
+def test_messages_of_batches_are_read_one_by_one(tmp_path: Path, segment_bytes: int) -> None:
+    rng = Random(segment_bytes)
+    expected: list[Entry] = []
+    log = DeliveryLog.open(tmp_path, Durability.SYNC, segment_bytes=segment_bytes, has_batches=True)
+    for life in range(3):
+        while len(expected) < 120 * (life + 1):
+            first, entry = len(expected), batch_entry(len(expected), rng.choice((1, 2, 7, 30)))
+            log.extend([entry]) if rng.random() < 0.5 else log.append(first, *entry)
+            expected += unpack_delivery(*entry)
+            if rng.random() < 0.4:
+                log.flush()
+        assert log.next == len(expected)
+        for start in {0, 1, *(rng.randrange(len(expected)) for _ in range(20)), len(expected) - 1}:
+            assert read_all(log, start, limit_bytes=rng.choice((1, 100, 10_000))) == expected[start:]
+        log.close()
+        log = DeliveryLog.open(tmp_path, Durability.SYNC, segment_bytes=segment_bytes, has_batches=True)
+    assert [message.payload for message, _ in read_all(log)] == [b"%d" % i for i in range(len(expected))]
+    log.close()
+
+
+def test_a_batch_that_comes_again_is_compared_message_by_message(tmp_path: Path) -> None:
+    log = DeliveryLog.open(tmp_path, Durability.SYNC, has_batches=True)
+    for first in (0, 5, 10):
+        assert log.append(first, *batch_entry(first, 5))
+    assert not log.append(5, *batch_entry(5, 5))
+    other = pack([AppMessage(message_id(9, 50 + offset), (1,), b"") for offset in (0, 1, 4)])
+    with pytest.raises(AssertionError, match="comes at position 6, where"):
+        log.append(5, other, 6)
+    assert log.next == 15
+    log.close()
 
 
 # -- in peace

@@ -15,8 +15,9 @@ from random import Random
 
 import pytest
 
-from amcast.core import UsageError
-from amcast.net._rawfile import HEADER_BYTES, ROWS
+from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
+from amcast.net._merge import multicasts_of
+from amcast.net._rawfile import HEADER_BYTES, ROWS, raw_files
 from amcast.net.collect import Collector, collect
 from amcast.net.tracing import TraceWriter
 from amcast.trace import FINAL, NULL, GroupInfo, RunInfo, read_run, read_run_info
@@ -271,3 +272,29 @@ def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
     for name in ("live", "run"):
         run = read_run(tmp_path / name)
         assert (len(run.multicasts), len(run.deliveries), run.info.complete) == (0, 0, True)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40, 256])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, tmp_path: Path) -> None:
+    parts = [AppMessage(message_id(CLIENT, step * i), (1, 2), bytes(i % 7), 0) for i in range(count)]
+    alone = AppMessage(message_id(CLIENT, 9_000), (1,), b"alone")
+    writer = TraceWriter(tmp_path, 1, 1, 1, False)
+    writer.multicast_all((pack(parts), alone), 50)
+    writer.deliver_all(10, ((pack(parts), 7), (alone, 8)), True, 60)
+    writer.deliver_all(11 + count, ((pack(parts), None),), True, 70)
+    writer.close()
+
+    files = {file.table: file for file in raw_files(tmp_path, {})}
+    multicasts, _ = multicasts_of(files["multicasts"].rows())
+    assert multicasts.msg.tolist() == [message.id for message in (*parts, alone)]
+    assert multicasts.bytes.tolist() == [len(message.payload) for message in (*parts, alone)]
+    rows = files["deliveries"].rows()
+    ids = [message.id for message in parts]
+    assert rows["msg"].tolist() == [*ids, alone.id, *ids]
+    assert rows["pos"].tolist() == list(range(10, 11 + 2 * count))
+    stamps = [ts for message, at in ((pack(parts), 7), (alone, 8)) for _, ts in unpack_delivery(message, at)]
+    assert rows["ts"].tolist() == [*stamps, *[NULL] * count]
+    files["deliveries"].take_rows(count + 1)
+    assert files["deliveries"].rows()["msg"].tolist() == ids
+    assert len(files["deliveries"].rows_before()) == count + 1

@@ -108,7 +108,7 @@ def test_shrinking_keeps_the_violation_and_makes_it_smaller(name: str) -> None:
         found = {violation.property for violation in violations_of(run(made))}
         if found & mutant.caught_by and len(made.plan.faults) > 2:
             break
-    small = shrink(made, run, tries_max=20)
+    small = shrink(made, run, tries_max=60)
     assert {violation.property for violation in violations_of(run(small))} & found
     assert small.messages < made.messages
     assert len(small.plan.faults) < len(made.plan.faults)

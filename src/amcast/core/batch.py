@@ -11,6 +11,7 @@ alike, and rising where batches rise.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -20,16 +21,17 @@ from .message import AppMessage
 from .timestamps import Timestamp
 
 BATCH_LIMIT = 256  # messages
+_NUMBER = 4  # bytes
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the payload of a batch holds."""
+    """What the payload of a batch holds. Numbers have four bytes, the lowest first."""
 
-    offsets: tuple[int, ...]  # of the ids, from the batch's own; none where one follows the other
-    payloads: tuple[bytes, ...]
+    offsets: bytes  # of the ids, from the batch's own; none where one follows the other
+    sizes: bytes  # of the payloads
+    payloads: bytes  # one after the other
 
 
-_EMPTY = 0x90  # an array of nothing, in msgpack
 _decoder = msgspec.msgpack.Decoder(Parts)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -41,8 +43,9 @@ def pack(messages: Sequence[AppMessage]) -> AppMessage:
         return first
     id_ = first.id
     is_run = last.id - id_ == count - 1
-    offsets = () if is_run else tuple([message.id - id_ for message in messages])
-    parts = Parts(offsets, tuple([message.payload for message in messages]))
+    offsets = b"" if is_run else _pack_numbers([message.id - id_ for message in messages])
+    payloads = [message.payload for message in messages]
+    parts = Parts(offsets, _pack_numbers(list(map(len, payloads))), b"".join(payloads))
     return AppMessage(id_, first.dst, _encoder.encode(parts), last.settled, count)
 
 
@@ -50,23 +53,28 @@ def unpack(message: AppMessage) -> list[AppMessage]:
     if message.count == 1:
         return [message]
     parts = _decoder.decode(message.payload)
-    dst, settled = message.dst, message.settled
-    return [
-        AppMessage(id_, dst, payload, settled)
-        for id_, payload in zip(_ids(message, parts), parts.payloads, strict=True)
-    ]
+    dst, settled, payloads = message.dst, message.settled, parts.payloads
+    messages: list[AppMessage] = []
+    start = 0
+    for id_, size in zip(_ids(message, parts.offsets), _unpack_numbers(parts.sizes), strict=True):
+        messages.append(AppMessage(id_, dst, payloads[start : start + size], settled))
+        start += size
+    return messages
 
 
-def payload_sizes(message: AppMessage) -> list[int]:
-    if message.count == 1:
-        return [len(message.payload)]
-    return list(map(len, _decoder.decode(message.payload).payloads))
+def count_messages(messages: Sequence[AppMessage]) -> int:
+    """Those in batches, and those by themselves."""
+    return sum([message.count for message in messages])
+
+
+def sizes_of(message: AppMessage) -> bytes:
+    """Of the payloads in it, four bytes each, the lowest first."""
+    return _decoder.decode(message.payload).sizes if message.count > 1 else _pack_numbers([len(message.payload)])
 
 
 def unpack_ids(message: AppMessage) -> Sequence[int]:
-    if message.count == 1 or message.payload[1] == _EMPTY:  # no need to look at the payloads
-        return range(message.id, message.id + message.count)
-    return _ids(message, _decoder.decode(message.payload))
+    """A range where one follows the other."""
+    return _ids(message, b"" if message.count == 1 else _decoder.decode(message.payload).offsets)
 
 
 def unpack_delivery(message: AppMessage, ts: Timestamp | None) -> list[tuple[AppMessage, Timestamp | None]]:
@@ -75,9 +83,17 @@ def unpack_delivery(message: AppMessage, ts: Timestamp | None) -> list[tuple[App
     return list(zip(unpack(message), range(ts * BATCH_LIMIT, ts * BATCH_LIMIT + message.count), strict=True))
 
 
-def _ids(message: AppMessage, parts: Parts) -> Sequence[int]:
+def _ids(message: AppMessage, offsets: bytes) -> Sequence[int]:
     id_ = message.id
-    return [id_ + offset for offset in parts.offsets] if parts.offsets else range(id_, id_ + message.count)
+    return [id_ + offset for offset in _unpack_numbers(offsets)] if offsets else range(id_, id_ + message.count)
+
+
+def _pack_numbers(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def _unpack_numbers(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(packed) // _NUMBER}I", packed)
 
 
 def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
@@ -88,12 +104,13 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
         parts = _decoder.decode(message.payload)
     except msgspec.DecodeError as error:
         return f"not a batch of messages: {error}"
-    offsets, payloads = parts.offsets, parts.payloads
-    if len(payloads) != message.count or len(offsets) not in (0, message.count):
-        return f"a batch that says it has {message.count} messages has {len(payloads)}"
+    if len(parts.sizes) != _NUMBER * message.count or len(parts.offsets) not in (0, len(parts.sizes)):
+        return f"a batch that says it has {message.count} messages does not"
+    offsets, sizes = _unpack_numbers(parts.offsets), _unpack_numbers(parts.sizes)
     if offsets and (offsets[0] != 0 or any(later <= earlier for earlier, later in pairwise(offsets))):
         return "the ids in a batch do not rise from its own"
-    longest = max(map(len, payloads))
-    if longest > part_bytes_max:
-        return f"a payload of {longest} bytes is over the limit of {part_bytes_max}"
+    if sum(sizes) != len(parts.payloads):
+        return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {sum(sizes)}"
+    if max(sizes) > part_bytes_max:
+        return f"a payload of {max(sizes)} bytes is over the limit of {part_bytes_max}"
     return None

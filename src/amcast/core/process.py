@@ -28,6 +28,11 @@ class Outbox(ABC):
     def now_us(self) -> int:
         """This process's own clock, which may be skewed."""
 
+    @property
+    def persists_at_once(self) -> bool:
+        """Whether a record is as durable as it will ever be when `persist` returns: nothing then waits for a disk."""
+        return False
+
     @abstractmethod
     def send(self, to: ProcessId, message: Wire) -> None: ...
 

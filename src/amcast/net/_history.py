@@ -50,10 +50,6 @@ def entry_bytes(entry: Entry) -> int:
     return ENTRY_BYTES + len(entry[0].payload)
 
 
-def count_messages(entries: list[Entry]) -> int:
-    return sum([message.count for message, _ in entries])
-
-
 class Index:
     """Where the frames of a segment are, one in about a thousand messages."""
 
@@ -169,7 +165,7 @@ class History:
         frames, places = [], []
         for start in range(0, len(entries), _FRAME_ENTRIES):
             chunk = entries[start : start + _FRAME_ENTRIES]
-            count = count_messages(chunk)
+            count = sum([message.count for message, _ in chunk])
             frames.append(pack_frame(self._salt, position, count, self._synced, encode(chunk)))
             places.append((position, offset))
             position += count

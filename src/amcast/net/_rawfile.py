@@ -4,7 +4,8 @@
     faults, kinds                  lines of JSON; a torn last one has no line feed
 
 A multicast is one row for each destination, which count down to 0: the message is whole when the 0 is there. `kinds`
-has the names behind the numbers in `wire`, in order. A row of `deliveries` may also say that state was handed over.
+has the names behind the numbers in `wire`, in order. A row of `deliveries` stands for a run of them, with positions,
+messages and timestamps one above the other; who reads gets a row each. It may also say that state was handed over.
 
 Files of one boot are written in the order of `FLUSH_ORDER`, and whatever another process does because of a row happens
 after it is written: who reads the tables in the opposite order finds the reason of everything that it found.
@@ -22,17 +23,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..core import GroupId, ProcessId, UsageError
+from ..core import BATCH_LIMIT, GroupId, ProcessId, UsageError
+from ..trace import NULL
 from ..trace.packing import LOG_ROW, MULTICAST, WIRE
 
 ADDRESSED = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4")])
+RUN = np.dtype([*LOG_ROW.descr, ("count", "<i4")])
 HANDED = 2  # a kind in `deliveries`: no message, but state that covers all positions below this one
 
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
-ROWS = {"wire": WIRE, "multicasts": ADDRESSED, "deliveries": LOG_ROW}
+ROWS = {"wire": WIRE, "multicasts": ADDRESSED, "deliveries": RUN}
 
 MAGIC = b"amctrace"
-VERSION = 1
+VERSION = 2
 _HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
 HEADER_BYTES = _HEADER.size
 END_AT = 11  # how a file ended is written over a byte of the header: that needs no room on a full disk
@@ -69,17 +72,43 @@ class RawFile:
         self.group = header.group
         self.boot = header.boot
         self._taken = HEADER_BYTES
+        self._run_ends = np.zeros(0, np.int64)  # of what was read last
 
     def rows(self) -> Rows:
         """Whole rows that were not taken yet."""
-        return self._read(self._taken, self._size())
+        rows = self._read(self._taken, self._size())
+        if self.table != "deliveries":
+            return rows
+        self._run_ends = np.cumsum(rows["count"], dtype=np.int64)
+        return self._spread(rows)
 
     def rows_before(self) -> Rows:
         """Those that were."""
-        return self._read(HEADER_BYTES, self._taken)
+        rows = self._read(HEADER_BYTES, self._taken)
+        return self._spread(rows) if self.table == "deliveries" else rows
 
     def take_rows(self, count: int) -> None:
+        """So many of those that were read last."""
+        if self.table == "deliveries" and count:
+            runs = int(np.searchsorted(self._run_ends, count)) + 1
+            assert self._run_ends[runs - 1] == count, "runs are taken whole"
+            count = runs
         self._taken += count * ROWS[self.table].itemsize
+
+    def _spread(self, runs: Rows) -> Rows:
+        counts = runs["count"]
+        if len(counts) and not 0 < counts.min() <= counts.max() <= BATCH_LIMIT:
+            raise self.damaged("there is a row in it that is no delivery")
+        ends = np.cumsum(counts, dtype=np.int64)
+        rows = np.empty(ends[-1] if len(ends) else 0, LOG_ROW)
+        for name in LOG_ROW.names or ():
+            rows[name] = np.repeat(runs[name], counts)
+        if len(rows) > len(runs):
+            steps = np.arange(len(rows)) - np.repeat(ends - counts, counts)
+            rows["pos"] += steps
+            rows["msg"] += steps
+            rows["ts"] += np.where(rows["ts"] == NULL, 0, steps)
+        return rows
 
     def take_lines(self) -> list[bytes]:
         size = self._size()

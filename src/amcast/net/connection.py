@@ -294,7 +294,7 @@ class Connection(FrameProtocol):
             return "a message carries another sender's id"
         if message.count != 1:
             if not self._node.has_batches:
-                return f"{self._server.config.protocol} takes no batches"
+                return f"{self._server.config.protocol} orders each message by itself: no batch, please"
             problem = problem_with_batch(message, limit)
             if problem is not None:
                 return problem

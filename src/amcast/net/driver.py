@@ -270,7 +270,8 @@ class ClientDriver(Outbox):
     def _on_answer(self, channel: Channel, message: Any) -> None:
         match message:
             case Reply():
-                self.process.on_message(channel.process, message, self)
+                assert self._process is not None
+                self._process.on_message(channel.process, message, self)
             case Busy():
                 self.on_busy(message.ids)
             case Refused():
@@ -284,15 +285,19 @@ class ClientDriver(Outbox):
         return time.time_ns() // 1_000 - self.layout.epoch_s * 1_000_000
 
     def send(self, to: ProcessId, message: Wire) -> None:
-        self.send_all((to,), message)
+        self._add(to, frame(encode(message)))
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         framed = frame(encode(message))
         for process in to:
-            sender = self._sender(process)
-            if sender.add(framed):
-                self._dirty.append(sender)
-        self._touch()
+            self._add(process, framed)
+
+    def _add(self, to: ProcessId, framed: bytes) -> None:
+        sender = self._senders.get(to) or self._sender(to)
+        if sender.add(framed):
+            self._dirty.append(sender)
+        if not self._is_turn_ending:
+            self._touch()
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if key in self._timers:
@@ -335,11 +340,16 @@ class ClientDriver(Outbox):
         self.multicast_all((message,))
 
     def multicast_all(self, messages: Sequence[AppMessage]) -> None:
-        for dst in {message.dst for message in messages} - self._ready_dst:
-            for group in dst:
-                self._sender(self.topology.members(group)[0])
-            if len(self._ready_dst) < _READY_MAX:
-                self._ready_dst.add(dst)
+        ready = self._ready_dst
+        for message in messages:
+            if message.dst not in ready:
+                self._make_ready(message.dst)
+
+    def _make_ready(self, dst: tuple[GroupId, ...]) -> None:
+        for group in dst:
+            self._sender(self.topology.members(group)[0])
+        if len(self._ready_dst) < _READY_MAX:
+            self._ready_dst.add(dst)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         raise AssertionError("a client delivers nothing")

@@ -212,6 +212,10 @@ class Node(Outbox):
     def now_us(self) -> int:
         return time.time_ns() // 1_000 - self._epoch_us + self.clock_offset_us
 
+    @property
+    def persists_at_once(self) -> bool:
+        return not self._waits_for_disk
+
     def send(self, to: ProcessId, message: Wire) -> None:
         self.send_all((to,), message)
 
@@ -268,7 +272,7 @@ class Node(Outbox):
 
     def multicast(self, message: AppMessage) -> None:
         if self._trace is not None:
-            self._trace.multicast_all(message, time.time_ns() // 1_000)
+            self._trace.multicast_all((message,), time.time_ns() // 1_000)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self._is_gated:
@@ -382,8 +386,7 @@ class Node(Outbox):
     def _trace_start(self, sender: ProcessId, message: Wire) -> None:
         assert self._trace is not None
         now = time.time_ns() // 1_000
-        for app_message in app_messages(message):
-            self._trace.multicast_all(app_message, now)
+        self._trace.multicast_all(app_messages(message), now)
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self._trace is not None:

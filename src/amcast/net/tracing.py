@@ -13,26 +13,49 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from ..core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, sender_of, seq_of, unpack_ids
-from ..core.batch import payload_sizes
+from ..core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, unpack, unpack_ids
+from ..core.batch import count_messages, sizes_of
 from ..core.ids import SEQ_MASK
 from ..trace import FINAL, NULL
-from ..trace.packing import LOG_ROW, WIRE, packer
+from ..trace.packing import WIRE, packer
 from ..trace.schema import RESTORED
-from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, Header, encode_header, file_name
+from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, RUN, Header, encode_header, file_name
 
 _NO_FILE = -1
 
-_MANY = 24  # rows that numpy packs for less than one struct after the other
+Buffer = bytes | memoryview
+
+_MANY = 12  # rows that numpy packs for less than one struct after the other
 
 _pack_addressed = packer(ADDRESSED)
-_pack_log_row = packer(LOG_ROW)
+_pack_run = packer(RUN)
 _pack_wire = packer(WIRE)
+
+
+def _dst_of(message: AppMessage) -> tuple[GroupId, ...]:
+    return message.dst
+
+
+def _steps_of(counts: list[int]) -> npt.NDArray[np.int64]:
+    """0, 1, 2... for each."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+
+
+def _ids_of(messages: Sequence[AppMessage]) -> npt.NDArray[np.int64]:
+    """Of all messages in these."""
+    ids = [unpack_ids(message) for message in messages]
+    if not all(isinstance(some, range) for some in ids):
+        return np.fromiter(chain.from_iterable(ids), np.int64)
+    counts = [message.count for message in messages]
+    return np.repeat([message.id for message in messages], counts) + _steps_of(counts)
 
 
 class TraceWriter:
@@ -42,12 +65,12 @@ class TraceWriter:
         self.failed: str | None = None
         self.records_wire = wire
         self._numbers: dict[str, int] = {}  # of kinds
-        self._kinds = bytearray()
-        self._wire = bytearray()
-        self._faults = bytearray()
-        self._multicasts = bytearray()
-        self._deliveries = bytearray()
-        self._files: list[tuple[int, bytearray]] = []
+        self._kinds: list[Buffer] = []
+        self._wire: list[Buffer] = []
+        self._faults: list[Buffer] = []
+        self._multicasts: list[Buffer] = []
+        self._deliveries: list[Buffer] = []
+        self._files: list[tuple[int, list[Buffer]]] = []
         self._folder = folder
         self._open(process, group, boot)
 
@@ -57,48 +80,45 @@ class TraceWriter:
         left = len(dst)
         for group in dst:
             left -= 1
-            self._multicasts += _pack_addressed(msg, sender, seq, t_us, nbytes, group, left)
+            self._multicasts.append(_pack_addressed(msg, sender, seq, t_us, nbytes, group, left))
 
-    def multicast_all(self, message: AppMessage, t_us: int) -> None:
-        """A message, or all messages of a batch."""
-        id_, dst = message.id, message.dst
-        if message.count < _MANY:
-            for each, size in zip(unpack_ids(message), payload_sizes(message), strict=True):
-                self.multicast(each, sender_of(each), seq_of(each), dst, t_us, size)
+    def multicast_all(self, messages: Sequence[AppMessage], t_us: int) -> None:
+        """Messages and batches of one sender."""
+        if count_messages(messages) < _MANY:
+            for each in chain.from_iterable(map(unpack, messages)):
+                self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
             return
-        rows = np.empty((message.count, len(dst)), ADDRESSED)
-        ids = np.array(unpack_ids(message), np.int64)[:, None]
-        rows["msg"], rows["sender"], rows["seq"], rows["t_us"] = ids, sender_of(id_), ids & SEQ_MASK, t_us
-        rows["bytes"] = np.array(payload_sizes(message), np.int32)[:, None]
-        rows["grp"], rows["left"] = dst, np.arange(len(dst))[::-1]
-        self._multicasts += rows.tobytes()
+        for dst, same in groupby(messages, _dst_of):
+            some = list(same)
+            ids = _ids_of(some)[:, None]
+            rows = np.empty((len(ids), len(dst)), ADDRESSED)
+            rows["msg"], rows["sender"], rows["seq"], rows["t_us"] = ids, some[0].sender, ids & SEQ_MASK, t_us
+            rows["bytes"] = np.frombuffer(b"".join(map(sizes_of, some)), "<u4")[:, None]
+            rows["grp"], rows["left"] = dst, np.arange(len(dst))[::-1]
+            self._multicasts.append(rows.reshape(-1).data.cast("B"))
 
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
-        self._deliveries += _pack_log_row(pos, msg, kind, NULL if ts is None else ts, t_us)
+        self._deliveries.append(_pack_run(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
 
     def deliver_all(
         self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]], has_batches: bool, t_us: int
     ) -> None:
         """Messages and batches, from a position on. With batches, timestamps are theirs: see `core.batch`."""
-        pos = first
+        scale = BATCH_LIMIT if has_batches else 1
+        rows = self._deliveries
         for message, ts in batch:
-            count = message.count
-            stamp = NULL if ts is None else ts * BATCH_LIMIT if has_batches else ts
-            if count < _MANY:
-                step = 0 if ts is None else 1
-                for index, id_ in enumerate(unpack_ids(message)):
-                    self._deliveries += _pack_log_row(pos + index, id_, FINAL, stamp + index * step, t_us)
+            stamp, step = (NULL, 0) if ts is None else (ts * scale, 1)
+            ids = unpack_ids(message)
+            if isinstance(ids, range):
+                rows.append(_pack_run(first, message.id, FINAL, stamp, t_us, message.count))
             else:
-                rows = np.empty(count, LOG_ROW)
-                rows["pos"], rows["msg"] = np.arange(pos, pos + count), unpack_ids(message)
-                rows["kind"], rows["t_us"] = FINAL, t_us
-                rows["ts"] = stamp if ts is None else np.arange(stamp, stamp + count)
-                self._deliveries += rows.tobytes()
-            pos += count
+                for index, id_ in enumerate(ids):
+                    rows.append(_pack_run(first + index, id_, FINAL, stamp + index * step, t_us, 1))
+            first += message.count
 
     def restored(self, position: int, t_us: int) -> None:
         """State was handed over that covers all positions below this one. It has its place among the deliveries."""
-        self._deliveries += _pack_log_row(position, 0, HANDED, NULL, t_us)
+        self._deliveries.append(_pack_run(position, 0, HANDED, NULL, t_us, 1))
 
     def wire(
         self,
@@ -116,18 +136,19 @@ class TraceWriter:
             number = self._numbers[kind]
         except KeyError:
             number = self._numbers[kind] = len(self._numbers)
-            self._kinds += msgspec.json.encode(kind) + b"\n"
+            self._kinds.append(msgspec.json.encode(kind) + b"\n")
         about = NULL if msg is None else msg
-        self._wire += _pack_wire(src, dst, number, about, nbytes, sent_us, NULL if received_us is None else received_us)
+        received = NULL if received_us is None else received_us
+        self._wire.append(_pack_wire(src, dst, number, about, nbytes, sent_us, received))
 
     def fault(self, what: str, detail: str, t_us: int) -> None:
         assert what != RESTORED, "what was handed over is told in its place among the deliveries"
-        self._faults += msgspec.json.encode((t_us, what, detail)) + b"\n"
+        self._faults.append(msgspec.json.encode((t_us, what, detail)) + b"\n")
 
     def flush(self) -> None:
         for file, rows in self._files:
             if rows:
-                self._write(file, rows)
+                self._write(file, rows[0] if len(rows) == 1 else b"".join(rows))
                 rows.clear()
 
     def close(self) -> None:
@@ -168,7 +189,7 @@ class TraceWriter:
         self._write(file, encode_header(header))
         return file
 
-    def _write(self, file: int, data: bytes | bytearray) -> None:
+    def _write(self, file: int, data: Buffer) -> None:
         if self.failed is not None:
             return
         try:

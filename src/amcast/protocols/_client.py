@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ..core import (
-    BATCH_LIMIT,
     AppMessage,
     GroupId,
     MessageId,
@@ -53,7 +52,7 @@ _RETRY = "client.retry"
 _SEND = "client.send"
 _RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
 _START_BYTES = 1 << 20  # of payload in one START
-_TURN_MESSAGES = BATCH_LIMIT  # that leave at once: groups may begin with them while the client prepares the next
+_TURN_MESSAGES = 1_024  # that leave at once: the more, the fewer syncs of a disk; the rest leaves a turn later
 _BATCH_BYTES = 64 << 10  # of payload in one batch: more would only wait for each other
 _CHECKED_MAX = 10_000
 
@@ -193,28 +192,43 @@ class Client(Process):
             self._retry_all(out)
 
     def _send_waiting(self, out: Outbox) -> None:
-        leaving, self._waiting = self._waiting[:_TURN_MESSAGES], self._waiting[_TURN_MESSAGES:]
-        if self._waiting:
+        leaving = self._waiting
+        if len(leaving) > _TURN_MESSAGES:
+            leaving, self._waiting = leaving[:_TURN_MESSAGES], leaving[_TURN_MESSAGES:]
             out.set_timer(_SEND, 0)
-        by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
-        for message in leaving:
-            same = by_dst.get(message.dst)
-            if same is None:
-                by_dst[message.dst] = [message]
-            else:
-                same.append(message)
-        batches = [parts for same in by_dst.values() for parts in _cut(same, _BATCH_BYTES, self._config.batch)]
-        batches.sort(key=_first_id)
+        else:
+            self._waiting = []
         starting: dict[ProcessId, list[AppMessage]] = {}
-        for parts in batches:
+        for parts in self._batches(leaving):
             message = pack(parts)
             self._remember(message, parts, None)
             for group in self._entry_groups(message, self._topology):
-                leader = self._leader.get(group, self._topology.members(group)[0])
-                starting.setdefault(leader, []).append(message)
+                leader = self._leader.get(group)
+                if leader is None:
+                    leader = self._topology.members(group)[0]
+                if leader in starting:
+                    starting[leader].append(message)
+                else:
+                    starting[leader] = [message]
         for leader, messages in starting.items():
-            for start in _starts(messages):
-                out.send(leader, start)
+            for some in _cut(messages, _START_BYTES, len(messages)):
+                out.send(leader, Start(tuple(some)))
+
+    def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
+        """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
+        by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
+        for message in messages:
+            dst = message.dst
+            if dst in by_dst:
+                by_dst[dst].append(message)
+            else:
+                by_dst[dst] = [message]
+        batches: list[list[AppMessage]] = []
+        for same in by_dst.values():
+            batches += _cut(same, _BATCH_BYTES, self._config.batch)
+        if len(batches) > 1:
+            batches.sort(key=_first_id)
+        return batches
 
     def _retry_all(self, out: Outbox) -> None:
         self._retrying = bool(self.outstanding)
@@ -233,8 +247,8 @@ class Client(Process):
                 for group in self._silent(entry):
                     again.setdefault(group, []).append(entry.message)
         for group, messages in again.items():
-            for start in _starts(messages):
-                out.send_all(self._topology.members(group), start)
+            for some in _cut(messages, _START_BYTES, len(messages)):
+                out.send_all(self._topology.members(group), Start(tuple(some)))
 
     def _silent(self, entry: Outstanding) -> list[GroupId]:
         """Who is to be asked again."""
@@ -248,24 +262,22 @@ def _first_id(parts: list[AppMessage]) -> MessageId:
     return parts[0].id
 
 
-def _starts(messages: list[AppMessage]) -> Iterator[Start]:
-    for some in _cut(messages, _START_BYTES, len(messages)):
-        yield Start(tuple(some))
-
-
-def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> Iterator[list[AppMessage]]:
+def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> list[list[AppMessage]]:
+    """In order, into as few as the limits allow."""
+    if len(messages) == 1:
+        return [messages]
     if len(messages) <= count_max and sum([len(message.payload) for message in messages]) <= bytes_max:
-        yield messages
-        return
-    some: list[AppMessage] = []
+        return [messages]
+    cut: list[list[AppMessage]] = []
     size = 0
     for message in messages:
-        if some and (len(some) == count_max or size + len(message.payload) > bytes_max):
-            yield some
-            some, size = [], 0
-        some.append(message)
-        size += len(message.payload)
-    yield some
+        length = len(message.payload)
+        if not cut or len(cut[-1]) == count_max or size + length > bytes_max:
+            cut.append([])
+            size = 0
+        cut[-1].append(message)
+        size += length
+    return cut
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

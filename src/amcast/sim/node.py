@@ -255,6 +255,10 @@ class Node(Outbox):
 
     # -- effects
 
+    @property
+    def persists_at_once(self) -> bool:
+        return not self._sync_us
+
     def send(self, to: ProcessId, message: Wire) -> None:
         self.send_all((to,), message)
 

@@ -11,6 +11,7 @@ class PaxosConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retransmit_ticks: int = 3
     window: int = 16  # instances in flight; what is proposed meanwhile makes the next batch
     snapshot_every: int = 1_000  # instances between snapshots
+    snapshot_bytes: int = 64 << 20  # or as many bytes of values, if they come first
     lag_max: int = 10_000  # a learner further behind than this gets state instead of values
     learn_chunk: int = 256  # values in one answer to a learner that lags
 

@@ -56,6 +56,7 @@ class Learner(Log):
         self._incarnations: dict[ProcessId, int] = {}  # members taken back after they lost their disk
         self._leader_ballot: Ballot = ballot_of(0, topology.members(group)[0])
         self._snapshot_next = 0  # a restart comes back to here
+        self._bytes_since = 0  # of values handed up since
         self._is_first_start = True
         self._recovered: list[Decision] = []
         self._ticks = 0
@@ -122,7 +123,7 @@ class Learner(Log):
         return []
 
     def compact(self, state: bytes, out: Outbox) -> None:
-        self._snapshot_next = self._next
+        self.cover()
         out.snapshot(LearnerRecord(self._next, dict(self._incarnations), state))
         self._truncate(self._next)
 
@@ -137,6 +138,7 @@ class Learner(Log):
     def cover(self) -> None:
         """The layer above has made durable what was handed up so far: a restart asks for nothing before."""
         self._snapshot_next = self._next
+        self._bytes_since = 0
 
     def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None:
         out.send(peer, State(self.group, self._next, self._incarnations, state))
@@ -192,7 +194,10 @@ class Learner(Log):
     def _on_accept(self, sender: ProcessId, message: Accept, out: Outbox) -> list[Decision]:
         if not self._is_member(sender) or message.instance < self._next:
             return []
-        self._hold_value(self._slot(message.instance), message.ballot, message.value)
+        slot = self._slot(message.instance)
+        self._hold_value(slot, message.ballot, message.value)
+        if message.voted and not slot.decided:
+            self._count_vote(slot, message.ballot, sender)
         return self._advance(out)
 
     def _advance(self, out: Outbox) -> list[Decision]:
@@ -204,13 +209,15 @@ class Learner(Log):
                 self._incarnations[readd.process] = readd.incarnation
             elif slot.value:
                 decisions.append(Decided(self._next, slot.value))
+                self._bytes_since += len(slot.value)
             self._next += 1
         if self._is_snapshot_due():
             decisions.append(SnapshotDue())
         return decisions
 
     def _is_snapshot_due(self) -> bool:
-        return self._next - self._snapshot_next >= self._config.snapshot_every
+        config = self._config
+        return self._next - self._snapshot_next >= config.snapshot_every or self._bytes_since >= config.snapshot_bytes
 
     # -- catching up
 

@@ -20,7 +20,7 @@ from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Wire
 from ..base import Decision, Elected, SnapshotDue, StateReceived, StateWanted
 from .acceptor import Acceptor
 from .config import PaxosConfig
-from .learner import Learner
+from .learner import Learner, Slot
 from .messages import (
     NOTHING,
     Accept,
@@ -138,7 +138,7 @@ class MultiPaxos(Learner):
             self._return_to_group(self._welcome)
         if not self._acceptor.is_member:
             return
-        self._snapshot_next = self._next
+        self.cover()
         votes = tuple(self._votes_from(self._next))
         self._acceptor.snapshot(self._next, dict(self._incarnations), state, votes, out)
         self._truncate(self._next - self._config.lag_max)
@@ -190,6 +190,11 @@ class MultiPaxos(Learner):
         """Everyone else who is sent 2a and 2b."""
         return self._others + self._remote_learners
 
+    @property
+    def _two_decide(self) -> bool:
+        """Whether the leader's vote and one more are a majority."""
+        return len(self._members) <= 3
+
     def serve(self, remote_learners: Sequence[ProcessId]) -> None:
         """From now on these processes of other groups follow the log."""
         self._remote_learners = tuple(remote_learners)
@@ -200,13 +205,14 @@ class MultiPaxos(Learner):
             self._remote_groups.setdefault(group, []).append(process)
 
     def _send_accept(self, instance: int, value: bytes, out: Outbox) -> None:
+        voted = out.persists_at_once
         if self._projection is None:
-            out.send_all(self._learners(), Accept(self.group, self._ballot, instance, value))
+            out.send_all(self._learners(), Accept(self.group, self._ballot, instance, value, voted))
             return
-        out.send_all(self._others, Accept(self.group, self._ballot, instance, value))
+        out.send_all(self._others, Accept(self.group, self._ballot, instance, value, voted))
         for group, learners in self._remote_groups.items():
             seen = self._projection(value, group) if has_entries(value) else value
-            out.send_all(learners, Accept(self.group, self._ballot, instance, seen))
+            out.send_all(learners, Accept(self.group, self._ballot, instance, seen, voted))
 
     def _be_patient(self) -> None:
         """Randomised, so that members do not campaign against each other for ever."""
@@ -227,18 +233,22 @@ class MultiPaxos(Learner):
         self._follow(message.ballot)
         if message.instance < self._floor:
             return [StateWanted(sender)]  # decided and forgotten here, and its leader does not know
-        self._vote(message.ballot, message.instance, message.value, out)
+        slot = self._vote(message.ballot, message.instance, message.value, out)
+        if message.voted and not slot.decided:
+            self._count_vote(slot, message.ballot, sender)
+        # A repeated 2a means that a vote was lost: it is told again, for a decided instance as well.
+        told = (sender, *self._remote_learners) if message.voted and self._two_decide else self._learners()
+        out.send_all(told, Accepted(self.group, message.ballot, message.instance))
         return self._advance(out)
 
-    def _vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> None:
+    def _vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> Slot:
         slot = self._slot(instance)
         if slot.ballot < ballot and not slot.decided:
             self._acceptor.vote(Vote(instance, ballot, value), out)
             self._hold_value(slot, ballot, value)
-        # A repeated 2a means that a vote was lost: vote again, for a decided instance as well.
         if not slot.decided:
             self._count_vote(slot, ballot, self._process)
-        out.send_all(self._learners(), Accepted(self.group, ballot, instance))
+        return slot
 
     def _on_prepare(self, sender: ProcessId, message: Prepare, out: Outbox) -> list[Decision]:
         acceptor = self._acceptor
@@ -421,8 +431,13 @@ class MultiPaxos(Learner):
         assert self._role == LEADER and instance >= self._next
         self._next_free = instance + 1
         self._in_flight[instance] = self._ticks
-        self._send_accept(instance, value, out)
-        self._vote(self._ballot, instance, value, out)
+        if out.persists_at_once:
+            self._vote(self._ballot, instance, value, out)
+            self._send_accept(instance, value, out)
+        else:
+            self._send_accept(instance, value, out)
+            self._vote(self._ballot, instance, value, out)
+            out.send_all(self._learners(), Accepted(self.group, self._ballot, instance))
         return self._advance(out)
 
     def _advance(self, out: Outbox) -> list[Decision]:

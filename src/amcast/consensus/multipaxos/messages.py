@@ -6,8 +6,10 @@
        |             |              |--2b---------->|   a vote, sent when it is durable
        |             |              |               |   decided: a majority voted in one ballot
 
-Two delays from the leader to every learner. Phase 1 (1a, 1b) runs once for a leader, not for an instance. A `2a` is no
-vote: the leader's own `2b` follows when its disk has it, so that the disks of leader and acceptors work in parallel.
+Two delays from the leader to every learner. Phase 1 (1a, 1b) runs once for a leader, not for an instance. Where votes
+wait for a disk, a `2a` is no vote: the leader's own `2b` follows when its disk has it, so that the disks of leader and
+acceptors work in parallel. Where they do not, the vote goes with the `2a`, and in a group of three each acceptor knows
+with its own vote that the instance is decided: it tells the leader, and nobody else.
 
 Every message names the group whose log it is about: a process may learn several groups' logs.
 """
@@ -59,6 +61,7 @@ class Accept(LogWire, frozen=True, tag="2a"):
     ballot: Ballot
     instance: int
     value: bytes
+    voted: bool = False  # the leader's own vote is with it
 
 
 class Accepted(LogWire, frozen=True, tag="2b"):
