@@ -18,7 +18,10 @@ from tests.cli.cli_harness import Cli
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # The quick compiler only: tests run each job once or twice.
-    session = spark_session("local[2]", options={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"})
+    session = spark_session(
+        "local[2]",
+        options={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"},
+    )
     yield session
     stop_session(session)
 

@@ -136,7 +136,7 @@ ERRATA = (
         " decided later enters B, never leaves, and blocks every message with a higher timestamp.",
         mend="Ignore soft tuples of a message that is final or delivered, but for the clock.",
         breaks=frozenset({"liveness"}),
-        schedule=Simulated(_drawn(48, 2), LateSoft),
+        schedule=Simulated(_drawn(205, 2), LateSoft),
     ),
     Erratum(
         name="fastcast-rescanning",

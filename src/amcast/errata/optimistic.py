@@ -222,7 +222,7 @@ ERRATA = (
         "A timestamp is a time and an id in one number: plus one is another's, or equal times stay as they are.",
         "A timestamp is (time, group): a raise changes the time alone, also for equal times.",
         ORDER | LOST,
-        Simulated(_fuzzed("oam", 6, 6, 2), UnlikeTimestamps),
+        Simulated(_fuzzed("oam", 45, 3, 2), UnlikeTimestamps),
     ),
     Erratum(
         "oam-baseline-only-own-messages",
@@ -268,7 +268,7 @@ ERRATA = (
         "The source group may change the timestamp: destinations deliver with one that is not final.",
         "Initial copies are messages of another kind; final timestamps come through the log alone.",
         ORDER | LOST | {"fifo"},
-        Simulated(_fuzzed("oam", 24, 7, 3), InitialIsFinal),
+        Simulated(_fuzzed("oam", 19, 3, 2), InitialIsFinal),
     ),
     Erratum(
         "oam-baseline-lagging-null",

@@ -217,7 +217,11 @@ class Node(Outbox):
         return not self._waits_for_disk
 
     def send(self, to: ProcessId, message: Wire) -> None:
-        self.send_all((to,), message)
+        if not self._is_gated and to in self.clients:
+            self.messages_out += 1
+            self._send_to_client(to, message, frame(encode(message)))
+        else:
+            self.send_all((to,), message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         if self._is_gated:
@@ -268,7 +272,8 @@ class Node(Outbox):
         """For what the server itself has to say on a connection."""
         if sender.add(framed):
             self._dirty.append(sender)
-        self._touch()
+        if not self._is_turn_ending:
+            self._touch()
 
     def multicast(self, message: AppMessage) -> None:
         if self._trace is not None:
