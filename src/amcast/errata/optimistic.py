@@ -222,7 +222,7 @@ ERRATA = (
         "A timestamp is a time and an id in one number: plus one is another's, or equal times stay as they are.",
         "A timestamp is (time, group): a raise changes the time alone, also for equal times.",
         ORDER | LOST,
-        Simulated(_fuzzed("oam", 45, 3, 2), UnlikeTimestamps),
+        Simulated(_fuzzed("oam", 10, 6, 2), UnlikeTimestamps),
     ),
     Erratum(
         "oam-baseline-only-own-messages",
