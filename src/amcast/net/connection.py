@@ -243,7 +243,7 @@ class Connection(FrameProtocol):
             case Follow():
                 self._on_follow(message)
             case Unfollow():
-                self.following = None
+                self._unfollow()
             case StatusQuery():
                 self._say(self._server.status())
             case Wire():
@@ -358,7 +358,12 @@ class Connection(FrameProtocol):
             self._refuse("positions start at 0")
         else:
             self.following = message.position
+            self._server.followers.add(self)
             self._server.wake_followers()
+
+    def _unfollow(self) -> None:
+        self.following = None
+        self._server.followers.discard(self)
 
     def serve_follower(self) -> bool:
         """Sends the next chunk, if there is one and the client keeps up. Whether there may be more."""
@@ -369,7 +374,7 @@ class Connection(FrameProtocol):
             messages = journal.read(self.following, _FOLLOW_CHUNK)
         except PositionGoneError:
             self._say(Gone(journal.first))
-            self.following = None
+            self._unfollow()
             return False
         except CorruptLogError as error:
             logger.error("%s", error)

@@ -28,6 +28,7 @@ _WINDOW_MESSAGES = 65_536
 _WINDOW_BYTES = 128 << 20
 _WINDOW_SLACK = 1.125  # the window is cut seldom, because cutting moves all that stays
 _COMPARED_BYTES = 1 << 20
+_MEMORY_ENTRIES = 64  # without a disk, the window is looked after now and then
 
 
 class PositionGoneError(Exception):
@@ -124,7 +125,8 @@ class DeliveryLog:
 
     def flush(self) -> None:
         """Hands all that was appended to the kernel. On a full disk it stays in memory, for the next time."""
-        if self._window_flushed != len(self._window):
+        new = len(self._window) - self._window_flushed
+        if new and (self._history is not None or new >= _MEMORY_ENTRIES):
             with self._access:
                 self._flush()
 

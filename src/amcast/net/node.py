@@ -2,7 +2,8 @@
 
 It is the simulated machine's counterpart and an `Outbox` like it. All inputs of a turn of the event loop are handled
 first; then the turn ends: zero timers fire, records go to the disk in one batch, the trace and the delivery log are
-written, and every link gets one write. What was issued after a record waits until the disk has it.
+written, and every link gets one write; when there is hardly any input, what is said leaves at once. What was issued
+after a record waits until the disk has it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from .storage import Durability, RecordLog
 from .tracing import TraceWriter
 
 _OPTIMISTIC = 1
+_QUIET_INPUTS = 2
 _UNCLAIMED_CLIENTS = 1_000
 _UNCLAIMED_EACH = 64
 
@@ -108,6 +110,8 @@ class Node(Outbox):
         self._to_self: list[bytes] = []
         self._dirty: list[Sender] = []
         self._is_turn_ending = False
+        self._inputs = 0  # of this turn
+        self._is_quiet = False  # the last turn had hardly any
         self._waits_for_disk = config.durability is not Durability.MEMORY
         self._is_gated = False  # whether effects must wait for the disk now
         self._barrier = 0  # the number of the last record that was persisted
@@ -148,6 +152,7 @@ class Node(Outbox):
             return
         message = self._codec.decode_message(data)
         self.messages_in += 1
+        self._inputs += 1
         if self._trace is not None and self._trace.records_wire:
             self._trace_wire(sender, message, len(data))
         self.process.on_message(sender, message, self)
@@ -159,6 +164,7 @@ class Node(Outbox):
         if self._is_stopped:
             return
         self.messages_in += 1
+        self._inputs += 1
         if self._trace is not None:
             self._trace_start(sender, message)
         self.process.on_message(sender, message, self)
@@ -186,6 +192,8 @@ class Node(Outbox):
             for key in timers:
                 self.process.on_timer(key, self)
         self._is_turn_ending = False
+        self._is_quiet = self._inputs <= _QUIET_INPUTS and self._trace is None
+        self._inputs = 0
         if self._leads != self.process.is_leader:
             self._note_leadership()
         self.journal.flush()
@@ -236,7 +244,10 @@ class Node(Outbox):
             link = self.links.get(receiver)
             if link is not None:
                 if link.add(framed):
-                    self._dirty.append(link)
+                    if self._is_quiet:
+                        link.flush()  # nothing else will join it: what this process does next can wait
+                    else:
+                        self._dirty.append(link)
             elif receiver == self.id:
                 self._to_self.append(data)
             else:
@@ -357,14 +368,20 @@ class Node(Outbox):
     # -- the disk as a barrier
 
     def persist(self, record: Record) -> None:
-        self._barrier = self.log.append(encode(record))
-        self._is_gated = self._waits_for_disk
-        self._touch()
+        if self._waits_for_disk:
+            self._barrier = self.log.append(encode(record))
+            self._is_gated = True
+            self._touch()
+        else:
+            self._barrier = self.log.append(b"")  # it is only counted
 
     def snapshot(self, record: Record) -> None:
-        self._barrier = self.log.append_snapshot(encode(record))
-        self._is_gated = self._waits_for_disk
-        self._touch()
+        if self._waits_for_disk:
+            self._barrier = self.log.append_snapshot(encode(record))
+            self._is_gated = True
+            self._touch()
+        else:
+            self._barrier = self.log.append_snapshot(b"")
 
     def on_durable(self) -> None:
         """The disk has caught up: what waited for it happens now, in order."""

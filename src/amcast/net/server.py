@@ -61,6 +61,7 @@ class NodeServer:
         self.tickets = Tickets(self.security.secret)
         self.connections: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
+        self.followers: set[Connection] = set()
         self.refused = 0
         self.busy = 0
         self.failure: asyncio.Future[None] = self.loop.create_future()
@@ -257,6 +258,7 @@ class NodeServer:
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]
         client = connection.client
@@ -271,10 +273,11 @@ class NodeServer:
         self.loop.call_soon(self._serve_followers)
 
     def _serve_followers(self) -> None:
+        if not self.followers:
+            return
         more = False
-        for connection in self.node.clients.values():
-            if isinstance(connection, Connection) and connection.following is not None:
-                more = connection.serve_follower() or more
+        for connection in list(self.followers):
+            more = connection.serve_follower() or more
         if more and not self._follow_again:
             self._follow_again = True
             self.loop.call_soon(self._continue_following)

@@ -111,7 +111,8 @@ class RecordLog:
         """Returns the record's number: 1, 2, 3... over all lives of the log."""
         if not self._is_marked:
             self._mark()
-        self._pending.append(record)
+        if self._writer is not None:
+            self._pending.append(record)
         self._last += 1
         return self._last
 
@@ -120,15 +121,16 @@ class RecordLog:
         self._close_batch()
         number = self.append(record)
         self._pending = []
-        self._jobs.append(Job(number, [record], True))
+        if self._writer is not None:
+            self._jobs.append(Job(number, [record], True))
         return number
 
     def commit(self) -> None:
-        self._close_batch()
         if self._writer is not None:
+            self._close_batch()
             for job in self._jobs:
                 self._writer.submit(job)
-        self._jobs = []
+            self._jobs = []
 
     def close(self) -> None:
         """Writes and syncs what was appended, if the disk allows, and gives up the folder."""
