@@ -17,8 +17,8 @@ from amcast.net.collect import Collector, collect
 from amcast.net.tracing import TraceWriter
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
-from amcast.sim.watch import DeliveryLog
-from amcast.trace import FINAL, GroupInfo, Recorder, Run, RunInfo, read_run, read_run_info
+from amcast.sim.watch import DeliveryLog, GuessLog
+from amcast.trace import FINAL, OPTIMISTIC, GroupInfo, Recorder, Run, RunInfo, read_run, read_run_info
 from amcast.trace.schema import CRASH, RESTART, RESTORED, encode_run_info
 from tests.net.raw_traces import kill, restored_of, simulate_nodes
 
@@ -60,14 +60,14 @@ def wire_rows(run: Run, shift_us: int) -> list[tuple[object, ...]]:
 # ------------------------------------------------------------------------------------------- simulated runs
 
 
-@pytest.mark.parametrize("name", ["basecast", "fastcast", "multipaxos"])
+@pytest.mark.parametrize("name", ["basecast", "fastcast", "multipaxos", "oam", "sequencer"])
 def test_nodes_of_a_simulated_run_tell_what_the_simulator_saw(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeats = restored = restarts = 0
     for seed in range(20, 26):
         raw, out = tmp_path / f"raw-{seed}", tmp_path / f"run-{seed}"
-        forgetful = msgspec.structs.replace(fuzz_scenario(name, seed, KINDS), history_max=2)
+        forgetful = msgspec.structs.replace(fuzz_scenario(name, seed, KINDS, replicas=3), history_max=2)
         result = simulate_nodes(forgetful, raw, monkeypatch)
         report = collect(raw, out, result.info)
         found, wanted = read_run(out), result.run()
@@ -108,7 +108,10 @@ class Histories:
         self._rng = rng
         self._folder = folder
         self._now = 5_000
-        self._logs = {(process, kind): DeliveryLog() for process in range(4) for kind in (0, 1)}
+        self._logs = {process: DeliveryLog() for process in range(4)}
+        self._guesses = {process: GuessLog() for process in range(4)}
+        self._guessed: dict[int, list[int]] = {process: [] for process in range(4)}  # in all lives
+        self._guessed_now = dict.fromkeys(range(4), 0)  # in this life
         self._sent: dict[int, tuple[int, ...]] = {}
 
     def go_on(self) -> Iterator[None]:
@@ -126,6 +129,8 @@ class Histories:
                 self._tear(process, boots[process])
                 boots[process] += 1
                 writers[process] = self._writer(process, boots[process])
+                self._guesses[process].begin_life(self._logs[process])
+                self._guessed_now[process] = 0
                 # Something to tell the boot by, wherever the log goes on.
                 self._deliver(writers[process], process)
             elif rng.random() < 0.1:
@@ -165,20 +170,35 @@ class Histories:
     def _deliver(self, writer: TraceWriter, process: int) -> None:
         """The next one, one that it had before, or something that it must not."""
         rng = self._rng
-        kind = rng.choice((0, 0, 1))
-        log = self._logs[process, kind]
+        if rng.random() < 0.3:
+            self._guess(writer, process)
+            return
+        log = self._logs[process]
         message, ts = CLIENT << 32 | rng.randrange(50), rng.choice((None, 7, 8))
         position = len(log.ids)
         if position and rng.random() < 0.4:
             position = rng.randrange(position)
             if rng.random() < 0.8 and log.ids[position] >= 0:
                 message, ts = log.ids[position], None if log._ts[position] < 0 else log._ts[position]
-        writer.delivery(position, message, kind, ts, self._now)
+        writer.delivery(position, message, FINAL, ts, self._now)
         if not log.repeats(position, message, ts):
-            self.recorder.delivery(process, process // 2 + 1, position, message, kind, ts, self._now)
+            self.recorder.delivery(process, process // 2 + 1, position, message, FINAL, ts, self._now)
+
+    def _guess(self, writer: TraceWriter, process: int) -> None:
+        """Something new, or what it guessed or delivered in any of its lives."""
+        rng, guessed = self._rng, self._guessed[process]
+        known = [*guessed, *(id_ for id_ in self._logs[process].ids if id_ >= 0)]
+        message = rng.choice(known) if known and rng.random() < 0.5 else CLIENT << 32 | 1_000 + len(guessed)
+        guessed.append(message)
+        position = self._guessed_now[process]
+        self._guessed_now[process] += 1
+        writer.delivery(position, message, OPTIMISTIC, None, self._now)
+        place = self._guesses[process].position(position, message)
+        if place is not None:
+            self.recorder.delivery(process, process // 2 + 1, place, message, OPTIMISTIC, None, self._now)
 
     def _hand_over(self, writer: TraceWriter, process: int) -> None:
-        log = self._logs[process, 0]
+        log = self._logs[process]
         position = self._rng.randrange(len(log.ids) + 5)
         writer.restored(position, self._now)
         if position > len(log.ids):

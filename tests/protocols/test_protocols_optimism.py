@@ -184,6 +184,11 @@ def test_a_leader_that_learns_of_a_join_from_a_peer_goes_on() -> None:
     assert not violations_of(simulate(fuzz_scenario("oam", 815, KINDS, replicas=3)))
 
 
+def test_a_leader_whose_proposal_was_refused_in_what_it_never_saw_proposes_again() -> None:
+    """A peer's state took it past the place in its own log where a message came after the group had left."""
+    assert not violations_of(simulate(fuzz_scenario("oam-baseline", 58, KINDS, replicas=3)))
+
+
 def topology_group(made: Scenario, process: ProcessId) -> int | None:
     return made.topology().group_of(process)
 

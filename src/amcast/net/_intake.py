@@ -23,6 +23,7 @@ from ._rawfile import ADDRESSED, FAILED, HANDED, OPEN, RawFile, Rows, raw_files
 _T = TypeVar("_T")
 
 _TIME_LIMIT = 1 << 62
+_LEFT_OUT = 3  # a kind that no file has: a guess that the application had before
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class _Log:
         self.delivered = 0  # the position after the last one that was delivered here, not handed over
         self._reach = (0, 0)
         self._files: list[RawFile] = []
+        self._guesses: dict[int, _Guesses] = {}  # of boots after the first
 
     def add(self, file: RawFile) -> None:
         if file.group != self.group:
@@ -220,23 +222,43 @@ class _Log:
         State over positions that nobody is `known` to have delivered is not told of yet: it came from a replica whose
         rows are read a moment later.
         """
-        parts = [self._read(file, lives[file.boot]) for file in self._files]
+        parts: list[Rows] = []
+        for file in self._files:
+            parts.append(self._continued(file, self._read(file, lives[file.boot]), parts))
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if known is not None:
             early = np.flatnonzero((rows["kind"] == HANDED) & (rows["pos"] > known))
             rows = rows[: early[0]] if len(early) else rows
+        count = len(rows)
+        rows = _counted(rows)
         kept, self._reach = new_rows(rows, self._reach)
         if not kept.all():
-            before = np.concatenate([file.rows_before() for file in self._files])
+            before = _counted(np.concatenate([self._before(file) for file in self._files]))
             everything = np.concatenate((before, rows))
             new, _ = new_rows(everything, (0, 0))
             kept |= contradictions(everything, new)[len(before) :]
-        self._advance([len(part) for part in parts], len(rows))
-        repeats = int((~kept & (rows["kind"] != HANDED)).sum())
+        self._advance(parts, count)
+        repeats = int((~kept & (rows["kind"] != HANDED)).sum()) + count - len(rows)
         rows = rows if kept.all() else rows[kept]
         final = rows["pos"][rows["kind"] == FINAL]
         self.delivered = max(self.delivered, int(final.max()) + 1 if len(final) else 0)
         return rows, repeats
+
+    def _continued(self, file: RawFile, rows: Rows, earlier: list[Rows]) -> Rows:
+        """The guesses of a later boot, numbered from where the earlier ones ended."""
+        if earlier and file.boot not in self._guesses and (rows["kind"] == OPTIMISTIC).any():
+            before = [self._before(other) for other in self._files[: len(earlier)]]
+            self._guesses[file.boot] = _Guesses(np.concatenate((*before, *earlier)))
+        guesses = self._guesses.get(file.boot)
+        if guesses is not None:
+            guesses.go_on(rows, guesses.left_out)
+        return rows
+
+    def _before(self, file: RawFile) -> Rows:
+        rows = file.rows_before()
+        if file.boot in self._guesses:
+            self._guesses[file.boot].go_on(rows, 0)
+        return rows
 
     def _read(self, file: RawFile, life: _Life) -> Rows:
         rows = file.rows()
@@ -246,11 +268,41 @@ class _Log:
         life.saw(rows["t_us"])
         return rows
 
-    def _advance(self, sizes: list[int], count: int) -> None:
-        for file, size in zip(self._files, sizes, strict=True):
-            taken = min(size, count)
+    def _advance(self, parts: list[Rows], count: int) -> None:
+        for file, part in zip(self._files, parts, strict=True):
+            taken = min(len(part), count)
             file.take_rows(taken)
             count -= taken
+            if file.boot in self._guesses:
+                self._guesses[file.boot].left_out += int((part["kind"][:taken] == _LEFT_OUT).sum())
+
+
+class _Guesses:
+    """What a process delivers optimistically after a restart.
+
+    It knows nothing of its earlier guesses: it counts from 0 again, and may repeat them or guess what it had delivered
+    for good. The application had these already, so they are left out, and its log goes on.
+    """
+
+    def __init__(self, earlier: Rows) -> None:
+        earlier = _counted(earlier)
+        new, _ = new_rows(earlier, (0, 0))
+        self._known = np.unique(earlier["msg"][new & (earlier["kind"] != HANDED)])
+        guessed = earlier["pos"][earlier["kind"] == OPTIMISTIC]
+        self._first = int(guessed.max()) + 1 if len(guessed) else 0
+        self.left_out = 0  # of what was taken
+
+    def go_on(self, rows: Rows, left_out: int) -> None:
+        """Numbers them anew; so many were left out before."""
+        mine = np.flatnonzero(rows["kind"] == OPTIMISTIC)
+        known = np.isin(rows["msg"][mine], self._known)
+        rows["pos"][mine] += self._first - left_out - np.cumsum(known)
+        rows["kind"][mine[known]] = _LEFT_OUT
+
+
+def _counted(rows: Rows) -> Rows:
+    left_out = rows["kind"] == _LEFT_OUT
+    return rows[~left_out] if left_out.any() else rows
 
 
 class _Life:

@@ -581,5 +581,11 @@ class Baseline(Replica):
             self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
         self._wanted = {group: None for group in self._wanted if not self._own.reaches(group)}
         if self._log.is_leader:
+            # What it proposed may have been refused in the part of the log that it never saw: once more, in order.
+            for copy in self._arrived.values():
+                sender, seq = copy.message.sender, copy.message.seq
+                if seq < self._next_seq.get(sender, 0):
+                    self._ready.setdefault(sender, {}).setdefault(seq, copy)
+            self._next_seq = {}
             for sender in list(self._ready):
                 self._propose_ready(sender, out)
