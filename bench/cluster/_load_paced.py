@@ -56,10 +56,9 @@ class PacedClient(Client):
         self.latencies_ns: list[int] = []
 
     def send_burst(self, count: int, due_ns: int, out: Outbox) -> None:
-        for _ in range(count):
-            message = self.new_message(self._dst, _PAYLOAD)
-            self._due_at[message.id] = due_ns
-            self.on_multicast(message, out)
+        messages = self.new_messages([(self._dst, _PAYLOAD)] * count)
+        self._due_at.update(dict.fromkeys([message.id for message in messages], due_ns))
+        self.on_multicast_all(messages, out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
