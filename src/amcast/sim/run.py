@@ -182,7 +182,7 @@ class Simulation:
                 return
             self.loop.at(now + _GRACE_US, self._finish)
             return
-        if now - max(plan_end, self.watch.progress_us) > self._scenario.patience_us:
+        if now - max(plan_end, self.watch.progress_us) > self._scenario.patience_us and not self._is_load_to_come():
             self.loop.stop()
             return
         self.loop.at(now + self._poll_us, self._poll)
@@ -193,6 +193,10 @@ class Simulation:
             self._poll()
         else:
             self.loop.stop()
+
+    def _is_load_to_come(self) -> bool:
+        nodes = [self._nodes[client] for client in self._topology.clients]
+        return any(node.is_up and isinstance(node.process, LoadClient) and node.process.waits_to_send for node in nodes)
 
     def _clients_are_done(self) -> bool:
         if self._members_sending:

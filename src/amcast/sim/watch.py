@@ -94,6 +94,7 @@ class Watch:
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
         self._recorder.multicast(message.id, process, message.seq, message.dst, self._loop.now, len(message.payload))
         self.sent[message.id] = message.dst
+        self.progress_us = self._loop.now
         if process not in self._doomed:
             self._owe(message.id, message.dst)
 

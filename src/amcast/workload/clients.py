@@ -45,6 +45,11 @@ class LoadClient(Client):
     def is_done(self) -> bool:
         return self._sent == self._load.messages and not self.outstanding
 
+    @property
+    def waits_to_send(self) -> bool:
+        """Of an open loop: it goes on by itself, whatever is answered."""
+        return bool(self._load.interval_us) and self._sent < self._load.messages
+
     def on_start(self, out: Outbox) -> None:
         if self._load.interval_us:
             self._wait(out)
