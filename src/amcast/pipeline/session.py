@@ -110,6 +110,9 @@ def _end_java() -> None:
     gateway = SparkContext._gateway
     if gateway is None:
         return
+    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:  # Java may hang up on it in the middle of a word: nobody has to hear of that
+        server.handle_error = lambda request, client_address: None
     process = getattr(gateway, "proc", None)
     if process is not None:
         with suppress(Exception):
