@@ -98,7 +98,7 @@ class EagerBarriers(Optimistic):
 
 class EagerEntry(OptimisticEntry):
     def send(self, message: AppMessage, out: Outbox) -> FrMcast:
-        """ "Such requests are also sent ... before the sender fr-mcasts m", to all groups of sendersTo."""
+        """Requests go to all groups of sendersTo, and before the message itself."""
         request = BarrierRequest(message.id, max(out.now_us, self._last + 1), self._home)
         out.send_all(self._topology.members(self._home), request)
         return super().send(message, out)
