@@ -64,7 +64,7 @@ def two_clusters(compensates: bool) -> Run:
 
 
 def test_delay_compensation_orders_what_spontaneous_order_does_not() -> None:
-    """At 3 % spread and 100 messages a second, published for a distant process: 11.2 % right without, 82.5 % with it."""
+    """At 3 % spread and 100 messages a second, published for a distant process: 11.2 % right without, 82.5 % with."""
     distant = (1, 3, 5, 7, 9)
     plain, compensated = two_clusters(False), two_clusters(True)
     assert 0.05 < np.mean([right_guesses(plain, process, 0.5) for process in distant]) < 0.2
