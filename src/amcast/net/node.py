@@ -192,7 +192,7 @@ class Node(Outbox):
             for key in timers:
                 self.process.on_timer(key, self)
         self._is_turn_ending = False
-        self._is_quiet = self._inputs <= _QUIET_INPUTS and self._trace is None
+        self._is_quiet = self._inputs <= _QUIET_INPUTS
         self._inputs = 0
         if self._leads != self.process.is_leader:
             self._note_leadership()
@@ -244,8 +244,10 @@ class Node(Outbox):
             link = self.links.get(receiver)
             if link is not None:
                 if link.add(framed):
-                    if self._is_quiet:
-                        link.flush()  # nothing else will join it: what this process does next can wait
+                    if self._is_quiet:  # nothing else will join it, and what this process does next can wait
+                        if self._trace is not None:
+                            self._trace.flush()  # what led to it is told first, as ever
+                        link.flush()
                     else:
                         self._dirty.append(link)
             elif receiver == self.id:
