@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from amcast.core import BATCH_LIMIT, AppMessage, encode, message_id, pack, seq_of, unpack, unpack_delivery, unpack_ids
 from amcast.core.batch import Parts, count_messages, problem_with_batch, sizes_of
+from amcast.core.ids import SEQ_LIMIT
 
 SENDER = 9
 Drawn = list[tuple[int, bytes]]
@@ -74,3 +75,12 @@ def numbers(*numbers: int) -> bytes:
 )
 def test_what_is_no_batch_is_told_apart(count: int, parts: object, problem: str) -> None:
     assert problem in (problem_with_batch(batch_of(count, parts), 10) or "none")
+
+
+@pytest.mark.parametrize("offsets", [b"", numbers(0, 1)])
+def test_no_batch_reaches_into_the_ids_of_another_sender(offsets: bytes) -> None:
+    parts = Parts(offsets, numbers(1, 1), b"ab")
+    last = AppMessage(message_id(SENDER, SEQ_LIMIT - 2), (1,), encode(parts), 0, 2)
+    assert problem_with_batch(last, 10) is None
+    beyond = AppMessage(message_id(SENDER, SEQ_LIMIT - 1), (1,), encode(parts), 0, 2)
+    assert "run into another sender's" in (problem_with_batch(beyond, 10) or "none")

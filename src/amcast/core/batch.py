@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import msgspec
 
+from .ids import SEQ_LIMIT, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
 
@@ -109,6 +110,8 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
     offsets, sizes = _unpack_numbers(parts.offsets), _unpack_numbers(parts.sizes)
     if offsets and (offsets[0] != 0 or any(later <= earlier for earlier, later in pairwise(offsets))):
         return "the ids in a batch do not rise from its own"
+    if seq_of(message.id) + (offsets[-1] if offsets else message.count - 1) >= SEQ_LIMIT:
+        return "the ids in a batch run into another sender's"  # who sent something is never a matter of the message
     if sum(sizes) != len(parts.payloads):
         return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {sum(sizes)}"
     if max(sizes) > part_bytes_max:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, Wire
-from ..core.batch import problem_with_batch
+from ..core.batch import count_messages, problem_with_batch
 from ..core.codec import FRAME_LIMIT
 from ..core.ids import SEQ_BITS
 from ..protocols import Start
@@ -319,7 +319,7 @@ class Connection(FrameProtocol):
         if not node.process.is_leader:
             return message
         room = limits.open_messages - node.open_messages
-        if sum([each.count for each in message.messages]) > room or node.open_bytes + size > limits.open_bytes:
+        if count_messages(message.messages) > room or node.open_bytes + size > limits.open_bytes:
             return self._admit_some(message)
         for each in message.messages:
             if each.id not in self.open:

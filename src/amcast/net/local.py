@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ from .identity import Identity
 from .storage import Durability
 
 CONFIG = "cluster.toml"
+_PORTS = range(15_000, 32_000)
 _STOP_S = 10.0
 _DAY_S = 86_400
 
@@ -101,14 +103,15 @@ def temporary_cluster(
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Below those that systems give to outgoing connections: such a one might take it before it is listened on."""
+    ports: list[int] = []
+    for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise UsageError(f"there are not {count} free ports between {_PORTS.start} and {_PORTS.stop}")
 
 
 class LocalCluster:
