@@ -212,6 +212,8 @@ DELIVERIES, MULTICASTS, WIRE = "deliveries.0.0.raw", "multicasts.0.0.raw", "wire
         (DELIVERIES, lambda path: overwrite(path, HEADER_BYTES + 7, b"\x80"), "no delivery"),
         (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 36, b"\x01"), "count down"),
         (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 36, b"\xff\xff\xff\xff"), "count down"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 40, b"\x00"), "no multicast"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 42, b"\x01"), "no multicast"),
         (WIRE, lambda path: overwrite(path, HEADER_BYTES + 8, b"\x02"), "does not name"),
         (WIRE, lambda path: overwrite(path, HEADER_BYTES + 11, b"\xff"), "does not name"),
         ("kinds.0.0.raw", lambda path: overwrite(path, HEADER_BYTES, b"x"), "makes no sense"),
@@ -276,8 +278,9 @@ def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 40, 256])
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, tmp_path: Path) -> None:
-    parts = [AppMessage(message_id(CLIENT, step * i), (1, 2), bytes(i % 7), 0) for i in range(count)]
+@pytest.mark.parametrize("sizes", [1, 7])
+def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, sizes: int, tmp_path: Path) -> None:
+    parts = [AppMessage(message_id(CLIENT, step * i), (1, 2), bytes(i % sizes), 0) for i in range(count)]
     alone = AppMessage(message_id(CLIENT, 9_000), (1,), b"alone")
     writer = TraceWriter(tmp_path, 1, 1, 1, False)
     writer.multicast_all((pack(parts), alone), 50)
@@ -286,8 +289,12 @@ def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, tmp_pa
     writer.close()
 
     files = {file.table: file for file in raw_files(tmp_path, {})}
-    multicasts, _ = multicasts_of(files["multicasts"].rows())
+    multicasts, taken = multicasts_of(files["multicasts"].rows())
+    assert taken == 2 * (1 if step == 1 == sizes else count) + 1
     assert multicasts.msg.tolist() == [message.id for message in (*parts, alone)]
+    assert multicasts.client_seq.tolist() == [message.seq for message in (*parts, alone)]
+    assert multicasts.dst.tolist() == [1, 2] * count + [1]
+    assert multicasts.dst_start.tolist() == [*range(0, 2 * count + 1, 2), 2 * count + 1]
     assert multicasts.bytes.tolist() == [len(message.payload) for message in (*parts, alone)]
     rows = files["deliveries"].rows()
     ids = [message.id for message in parts]

@@ -35,6 +35,7 @@ class Parts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _decoder = msgspec.msgpack.Decoder(Parts)
 _encoder = msgspec.msgpack.Encoder()
+_NO_OFFSETS = _encoder.encode(Parts(b"", b"", b""))[:3]  # how a payload begins that has none
 
 
 def pack(messages: Sequence[AppMessage]) -> AppMessage:
@@ -68,14 +69,19 @@ def count_messages(messages: Sequence[AppMessage]) -> int:
     return sum([message.count for message in messages])
 
 
-def sizes_of(message: AppMessage) -> bytes:
-    """Of the payloads in it, four bytes each, the lowest first."""
-    return _decoder.decode(message.payload).sizes if message.count > 1 else _pack_numbers([len(message.payload)])
+def common_size(message: AppMessage) -> int | None:
+    """Of the payloads, where all have the same and the ids follow one another."""
+    if message.count == 1:
+        return len(message.payload)
+    parts = _decoder.decode(message.payload)
+    one = parts.sizes[:_NUMBER]
+    return None if parts.offsets or parts.sizes != one * message.count else int.from_bytes(one, "little")
 
 
 def unpack_ids(message: AppMessage) -> Sequence[int]:
     """A range where one follows the other."""
-    return _ids(message, b"" if message.count == 1 else _decoder.decode(message.payload).offsets)
+    is_run = message.count == 1 or message.payload.startswith(_NO_OFFSETS)
+    return _ids(message, b"" if is_run else _decoder.decode(message.payload).offsets)
 
 
 def unpack_delivery(message: AppMessage, ts: Timestamp | None) -> list[tuple[AppMessage, Timestamp | None]]:

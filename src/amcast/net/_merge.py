@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
+from ..core import BATCH_LIMIT
 from ..trace import FINAL, OPTIMISTIC, Multicasts
 from ..trace.run import Int64s
 from ._rawfile import HANDED, Rows
@@ -57,7 +58,7 @@ def _logs(rows: Rows) -> tuple[tuple[int, Int64s], tuple[int, Int64s]]:
 
 
 def multicasts_of(rows: Rows) -> tuple[Multicasts, int]:
-    """The whole messages in rows of one destination each, and how many rows that are. ValueError if it can't be."""
+    """The messages of all whole runs, and how many rows these are. ValueError if it can't be."""
     ends = np.flatnonzero(rows["left"] == 0)
     whole = int(ends[-1]) + 1 if len(ends) else 0
     rows = rows[:whole]
@@ -65,10 +66,18 @@ def multicasts_of(rows: Rows) -> tuple[Multicasts, int]:
     sizes = np.diff(start)
     heads = rows[start[:-1]]
     counts_down = rows["left"] == np.repeat(ends, sizes) - np.arange(whole)
-    if not counts_down.all() or (rows["msg"] != np.repeat(heads["msg"], sizes)).any():
+    if not counts_down.all() or any((rows[name] != np.repeat(heads[name], sizes)).any() for name in ("msg", "count")):
         raise ValueError("the destinations of a message do not count down to the last one")
-    msg, sender, seq, t_us, size = (heads[name].copy() for name in ("msg", "sender", "seq", "t_us", "bytes"))
-    return Multicasts(msg, sender, seq, start, rows["grp"].copy(), t_us, size), whole
+    counts = heads["count"]
+    if len(counts) and not 0 < counts.min() <= counts.max() <= BATCH_LIMIT:
+        raise ValueError("there is a row in it that is no multicast")
+    msg, sender, seq, t_us, size = (heads[name] for name in ("msg", "sender", "seq", "t_us", "bytes"))
+    runs = Multicasts(msg, sender, seq, start, rows["grp"], t_us, size)
+    messages = _pick(runs, np.repeat(np.arange(len(heads)), counts))
+    steps = _spread(np.zeros(len(counts), np.int64), counts)
+    for column in (messages.msg, messages.client_seq):
+        column += steps
+    return messages, whole
 
 
 def joined(parts: Sequence[Multicasts]) -> Multicasts:

@@ -3,9 +3,10 @@
     multicasts, deliveries, wire   rows of a fixed size, so that a torn last one is seen by the size of the file
     faults, kinds                  lines of JSON; a torn last one has no line feed
 
-A multicast is one row for each destination, which count down to 0: the message is whole when the 0 is there. `kinds`
-has the names behind the numbers in `wire`, in order. A row of `deliveries` stands for a run of them, with positions,
-messages and timestamps one above the other; who reads gets a row each. It may also say that state was handed over.
+A multicast is one row for each destination, which count down to 0: the message is whole when the 0 is there. These rows
+stand for a run of messages, each one above the other and of the same size. A row of `deliveries` stands for a run too,
+of positions, messages and timestamps; who reads gets a row each. It may also say that state was handed over. `kinds`
+has the names behind the numbers in `wire`, in order.
 
 Files of one boot are written in the order of `FLUSH_ORDER`, and whatever another process does because of a row happens
 after it is written: who reads the tables in the opposite order finds the reason of everything that it found.
@@ -27,7 +28,7 @@ from ..core import BATCH_LIMIT, GroupId, ProcessId, UsageError
 from ..trace import NULL
 from ..trace.packing import LOG_ROW, MULTICAST, WIRE
 
-ADDRESSED = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4")])
+ADDRESSED = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
 RUN = np.dtype([*LOG_ROW.descr, ("count", "<i4")])
 HANDED = 2  # a kind in `deliveries`: no message, but state that covers all positions below this one
 
@@ -35,7 +36,7 @@ FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
 ROWS = {"wire": WIRE, "multicasts": ADDRESSED, "deliveries": RUN}
 
 MAGIC = b"amctrace"
-VERSION = 2
+VERSION = 3
 _HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
 HEADER_BYTES = _HEADER.size
 END_AT = 11  # how a file ended is written over a byte of the header: that needs no room on a full disk

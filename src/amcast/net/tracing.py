@@ -13,16 +13,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain, groupby
 from pathlib import Path
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from ..core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, unpack, unpack_ids
-from ..core.batch import count_messages, sizes_of
-from ..core.ids import SEQ_MASK
+from ..core.batch import common_size
 from ..trace import FINAL, NULL
 from ..trace.packing import WIRE, packer
 from ..trace.schema import RESTORED
@@ -30,32 +26,9 @@ from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, RU
 
 _NO_FILE = -1
 
-Buffer = bytes | memoryview
-
-_MANY = 12  # rows that numpy packs for less than one struct after the other
-
 _pack_addressed = packer(ADDRESSED)
 _pack_run = packer(RUN)
 _pack_wire = packer(WIRE)
-
-
-def _dst_of(message: AppMessage) -> tuple[GroupId, ...]:
-    return message.dst
-
-
-def _steps_of(counts: list[int]) -> npt.NDArray[np.int64]:
-    """0, 1, 2... for each."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-
-
-def _ids_of(messages: Sequence[AppMessage]) -> npt.NDArray[np.int64]:
-    """Of all messages in these."""
-    ids = [unpack_ids(message) for message in messages]
-    if not all(isinstance(some, range) for some in ids):
-        return np.fromiter(chain.from_iterable(ids), np.int64)
-    counts = [message.count for message in messages]
-    return np.repeat([message.id for message in messages], counts) + _steps_of(counts)
 
 
 class TraceWriter:
@@ -65,37 +38,39 @@ class TraceWriter:
         self.failed: str | None = None
         self.records_wire = wire
         self._numbers: dict[str, int] = {}  # of kinds
-        self._kinds: list[Buffer] = []
-        self._wire: list[Buffer] = []
-        self._faults: list[Buffer] = []
-        self._multicasts: list[Buffer] = []
-        self._deliveries: list[Buffer] = []
-        self._files: list[tuple[int, list[Buffer]]] = []
+        self._kinds: list[bytes] = []
+        self._wire: list[bytes] = []
+        self._faults: list[bytes] = []
+        self._multicasts: list[bytes] = []
+        self._deliveries: list[bytes] = []
+        self._files: list[tuple[int, list[bytes]]] = []
         self._folder = folder
         self._open(process, group, boot)
 
     def multicast(
-        self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
+        self,
+        msg: MessageId,
+        sender: ProcessId,
+        seq: int,
+        dst: Sequence[GroupId],
+        t_us: int,
+        nbytes: int,
+        count: int = 1,  # messages, from this one on
     ) -> None:
         left = len(dst)
         for group in dst:
             left -= 1
-            self._multicasts.append(_pack_addressed(msg, sender, seq, t_us, nbytes, group, left))
+            self._multicasts.append(_pack_addressed(msg, sender, seq, t_us, nbytes, group, left, count))
 
     def multicast_all(self, messages: Sequence[AppMessage], t_us: int) -> None:
-        """Messages and batches of one sender."""
-        if count_messages(messages) < _MANY:
-            for each in chain.from_iterable(map(unpack, messages)):
-                self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
-            return
-        for dst, same in groupby(messages, _dst_of):
-            some = list(same)
-            ids = _ids_of(some)[:, None]
-            rows = np.empty((len(ids), len(dst)), ADDRESSED)
-            rows["msg"], rows["sender"], rows["seq"], rows["t_us"] = ids, some[0].sender, ids & SEQ_MASK, t_us
-            rows["bytes"] = np.frombuffer(b"".join(map(sizes_of, some)), "<u4")[:, None]
-            rows["grp"], rows["left"] = dst, np.arange(len(dst))[::-1]
-            self._multicasts.append(rows.reshape(-1).data.cast("B"))
+        """Messages and batches."""
+        for message in messages:
+            size = common_size(message)
+            if size is not None:
+                self.multicast(message.id, message.sender, message.seq, message.dst, t_us, size, message.count)
+            else:
+                for each in unpack(message):
+                    self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
 
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
         self._deliveries.append(_pack_run(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
@@ -189,7 +164,7 @@ class TraceWriter:
         self._write(file, encode_header(header))
         return file
 
-    def _write(self, file: int, data: Buffer) -> None:
+    def _write(self, file: int, data: bytes) -> None:
         if self.failed is not None:
             return
         try:
