@@ -29,6 +29,11 @@ def random_config(rng: Random) -> PaxosConfig:
         snapshot_every=rng.choice((3, 1_000)),
         lag_max=rng.choice((2, 1_000)),
         learn_chunk=rng.choice((2, 256)),
+        value_bytes=rng.choice((1, 4, 1_000)),
+        window_bytes=rng.choice((1, 4, 1_000)),
+        snapshot_bytes=rng.choice((5, 1_000)),
+        lag_bytes=rng.choice((5, 1_000)),
+        learn_bytes=rng.choice((1, 1_000)),
     )
 
 

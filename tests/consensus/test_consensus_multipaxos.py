@@ -161,6 +161,37 @@ def test_instances_are_pipelined_up_to_the_window() -> None:
     assert cluster[2].values == list("abcd")
 
 
+def test_a_large_batch_makes_several_instances() -> None:
+    """As few as the limit allows; an entry that is over it makes one by itself."""
+    cluster = running(config=replace(CONFIG, window=16, value_bytes=40))
+    entries = ["a" * 15, "b" * 15, "c" * 15, "d" * 100, "e" * 15]
+    cluster.order(0, *entries)
+    parts = [entries[:2], entries[2:3], entries[3:4], entries[4:]]
+    assert cluster[0].applied == {instance: encode(part) for instance, part in enumerate(parts)}
+    assert cluster[2].values == entries
+
+
+def test_the_window_has_room_for_so_many_bytes() -> None:
+    cluster = running(config=replace(CONFIG, window=16, value_bytes=1, window_bytes=40))
+    entries = [letter * 15 for letter in "abcdef"]
+    cluster.propose(0, *entries)
+    assert {a.instance for a in cluster.turn(0).sent(Accept)} == {0, 1, 2}  # of 17 bytes each
+    cluster.drain()
+    assert cluster[0].applied == {instance: encode([entry]) for instance, entry in enumerate(entries)}
+    assert cluster[2].values == entries
+
+
+def test_a_new_leader_proposes_nothing_that_waited_when_it_led_before() -> None:
+    cluster = running(config=replace(CONFIG, value_bytes=1, window_bytes=1))
+    cluster.propose(0, "decided", "waits")
+    cluster.turn(0)
+    elect(cluster, 1)
+    cluster.drain()
+    elect(cluster, 0)
+    cluster.order(0, "new")
+    assert cluster[2].values == ["decided", "new"]
+
+
 def test_values_are_handed_up_in_order_however_they_arrive() -> None:
     cluster = running()
     for entry in "ab":
@@ -475,8 +506,22 @@ def test_a_laggard_asks_for_what_it_misses() -> None:
     assert State not in seen
 
 
-def test_a_laggard_beyond_the_log_gets_state() -> None:
-    cluster = running(config=replace(CONFIG, snapshot_every=2, lag_max=2))
+def test_a_laggard_gets_large_values_one_by_one() -> None:
+    cluster = running(config=replace(CONFIG, learn_bytes=1))
+    lag(cluster, 2, 3)
+    learned: list[Learn] = []
+    for _ in range(4):
+        cluster.tick(0)
+        while cluster.wire:
+            learned += [p.message for p in cluster.wire if isinstance(p.message, Learn)]
+            cluster.round()
+    assert [(learn.first, len(learn.values)) for learn in learned] == [(0, 1), (1, 1), (2, 1)]
+    assert cluster[2].values == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limit", [{"lag_max": 2}, {"lag_bytes": 5}])
+def test_a_laggard_beyond_the_log_gets_state(limit: dict[str, int]) -> None:
+    cluster = running(config=replace(CONFIG, snapshot_every=2, **limit))
     lag(cluster, 2, 8)
     box = cluster.hand(2, 0, CatchUp(GROUP, 0))
     assert not box.sent(Learn)  # what is below was forgotten
@@ -497,9 +542,9 @@ def test_older_state_than_ones_own_is_ignored() -> None:
 
 
 def test_nothing_is_forgotten_that_a_member_may_still_need() -> None:
-    """The log keeps what a restart of the slowest member needs, up to lag_max."""
-    cluster = running(config=replace(CONFIG, snapshot_every=2, lag_max=1_000))
-    lag(cluster, 2, 8)
+    """The log keeps what a restart of the slowest member needs, up to lag_max and lag_bytes."""
+    cluster = running(config=replace(CONFIG, snapshot_every=2, lag_max=1_000, lag_bytes=16))
+    lag(cluster, 2, 8)  # two bytes each
     (learn,) = cluster.hand(2, 0, CatchUp(GROUP, 0)).sent(Learn)
     assert len(learn.values) == 8
 

@@ -249,6 +249,23 @@ def test_messages_that_are_ordered_as_one_are_delivered_one_by_one(tmp_path: Pat
     run(test)
 
 
+@pytest.mark.parametrize("protocol", ["fastcast", "basecast", "oam"])
+def test_more_than_a_link_takes_at_a_time_is_delivered_all_the_same(protocol: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        settings = {"limits": Limits(link_bytes=300_000), "options": {"paxos": {"value_bytes": 1 << 30}}}
+        async with running(tmp_path / "c", protocol, **settings) as cluster, connect(cluster.config) as client:
+            payloads = [b"%d" % number + bytes(100_000) for number in range(30)]
+            await asyncio.gather(*(client.multicast(["g1", "g2"], payload) for payload in payloads))
+            seen = []
+            async for delivery in client.deliveries("g1"):
+                seen.append(delivery.payload)
+                if len(seen) == len(payloads):
+                    break
+            assert sorted(seen) == sorted(payloads)
+
+    run(test)
+
+
 def test_a_client_that_sends_too_much_hears_that_the_cluster_is_busy(tmp_path: Path) -> None:
     async def test() -> None:
         limits = Limits(open_messages=10)

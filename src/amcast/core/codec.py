@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from .message import DESTINATIONS_LIMIT, PAYLOAD_LIMIT, Record, Wire
+from .message import Record, Wire
 
-FRAME_LIMIT = 64 * PAYLOAD_LIMIT + DESTINATIONS_LIMIT * 4
+FRAME_LIMIT = 256 << 20  # the largest is a group's state, with all messages that are on their way
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -303,7 +303,7 @@ ERRATA = (
         "A group always waits for its own barrier: so each replica knows of a join before it delivers what follows it.",
         ORDER,
         Simulated(
-            _fuzzed("oam-baseline", 42, 5, 3, senders_to={"g3": ["g1"], "g2": ["g2", "g1"], "g1": ["g1", "g2"]}),
+            _fuzzed("oam-baseline", 276, 3, 3, senders_to={"g3": ["g1"], "g2": ["g2", "g1"], "g1": ["g1", "g2"]}),
             NotItself,
             entry=AskedByLeaders,
         ),

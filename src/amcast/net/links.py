@@ -80,7 +80,9 @@ class Sender:
         frames, size = self._frames, self._size
         self._frames, self._size = [], 0
         # One that is closing may not be told yet that it is lost; uvloop raises an error when it is written to.
-        if transport.is_closing() or transport.get_write_buffer_size() + size > self._limit:
+        # A frame that is large by itself must leave some time: when nothing else waits, the limit does not count.
+        waiting = transport.get_write_buffer_size()
+        if transport.is_closing() or (waiting and waiting + size > self._limit):
             self.dropped += len(frames)
             return
         self.sent += len(frames)

@@ -33,6 +33,7 @@ from ._replica import DeliveriesState, Replica, ReplicaConfig
 
 _RESEND = "adapter.resend"
 _CHUNK = 512  # bodies in one resent frame
+_CHUNK_BYTES = 4 << 20  # no more of them when they have so many bytes
 _AHEAD = 4_096  # bodies kept that came before their turn
 
 
@@ -243,8 +244,14 @@ class ReplicatedAutomaton(Replica):
                 self._resend(group, stream_out, out)
 
     def _resend(self, group: GroupId, stream: OutStream, out: Outbox) -> None:
-        bodies = tuple(islice(stream.bodies, _CHUNK))
-        out.send_all(self._topology.members(group), self._types.frame(self._group, stream.first, bodies))
+        bodies: list[Any] = []
+        size = 0
+        for body in islice(stream.bodies, _CHUNK):
+            bodies.append(body)
+            size += len(encode(body))
+            if size >= _CHUNK_BYTES:
+                break
+        out.send_all(self._topology.members(group), self._types.frame(self._group, stream.first, tuple(bodies)))
 
     def _acknowledge(self, out: Outbox) -> None:
         for source, stream in self._incoming.items():

@@ -42,6 +42,7 @@ from ..core import (
     UsageError,
     Wire,
 )
+from ..core.batch import count_messages
 from ..core.ids import SEQ_BITS
 from ._messages import Reply, Start
 
@@ -50,6 +51,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paxos: PaxosConfig = PaxosConfig()
     resend_us: int = 50_000  # how long a group waits for another one before it says things again
     history_max: int = 4_096  # deliveries kept for replicas that were away
+    history_bytes: int = 4 << 20  # fewer when they have more bytes
 
 
 class DeliveriesState(msgspec.Struct, array_like=True):
@@ -63,12 +65,13 @@ class Deliveries:
     A batch takes as many positions as it has messages.
     """
 
-    def __init__(self, group: GroupId, history_max: int) -> None:
+    def __init__(self, group: GroupId, config: ReplicaConfig) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
         self._history: deque[tuple[AppMessage, Timestamp | None]] = deque()
-        self._history_max = history_max
+        self._config = config
         self._history_count = 0  # of messages, in batches or not
+        self._history_bytes = 0
 
     def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
         """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
@@ -80,7 +83,7 @@ class Deliveries:
                 out.deliver(position, message, ts)
                 delivered = True
         self._history.append((message, ts))
-        self._forget(message.count)
+        self._forget(message.count, len(message.payload))
         return delivered
 
     def add_own(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
@@ -88,7 +91,7 @@ class Deliveries:
         position = self._counts.get(self._group, 0)
         self._counts[self._group] = position + message.count
         self._history.append((message, ts))
-        self._forget(message.count)
+        self._forget(message.count, len(message.payload))
         out.deliver(position, message, ts)
 
     def add_own_batch(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
@@ -96,14 +99,18 @@ class Deliveries:
         count = sum([message.count for message, _ in batch])
         self._counts[self._group] = position + count
         self._history.extend(batch)
-        self._forget(count)
+        self._forget(count, sum([len(message.payload) for message, _ in batch]))
         out.deliver_all(position, batch)
 
-    def _forget(self, added: int) -> None:
-        history, count = self._history, self._history_count + added
-        while count > self._history_max:
-            count -= history.popleft()[0].count
-        self._history_count = count
+    def _forget(self, count: int, size: int) -> None:
+        """So much was added: what is too much now goes."""
+        count += self._history_count
+        size += self._history_bytes
+        while count > self._config.history_max or size > self._config.history_bytes:
+            message, _ = self._history.popleft()
+            count -= message.count
+            size -= len(message.payload)
+        self._history_count, self._history_bytes = count, size
 
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._history))
@@ -121,8 +128,9 @@ class Deliveries:
             position += message.count
         self._counts = dict(state.counts)
         self._history = deque(state.history)
-        self._history_count = 0
-        self._forget(sum(message.count for message, _ in state.history))
+        self._history_count = self._history_bytes = 0
+        messages = [message for message, _ in state.history]
+        self._forget(count_messages(messages), sum(len(message.payload) for message in messages))
 
 
 def make_log(group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> Log:
@@ -149,7 +157,7 @@ class Replica(Process):
         self._topology = topology
         self._log = log
         self._entries = entries
-        self._deliveries = Deliveries(group, config.history_max)
+        self._deliveries = Deliveries(group, config)
         self._forwarding: list[AppMessage] = []
         self._replies: dict[tuple[ProcessId, tuple[GroupId, ...]], list[MessageId]] = {}
         self._leader_of: dict[GroupId, ProcessId] = {}  # other groups' leaders, as far as this process knows

@@ -83,6 +83,7 @@ def fuzz_scenario(
     )
     if spec.takes_batches:
         drawn = _with_batches(drawn, Random(f"fuzz/batch/{seed}"))
+    drawn = _with_limits(drawn, Random(f"fuzz/limits/{seed}"))
     plan = random_plan(drawn.topology(), kinds, size, rng)
     made = msgspec.structs.replace(drawn, plan=plan)
     made.check()
@@ -94,6 +95,21 @@ def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
     if rng.random() < 0.75:
         return drawn
     return msgspec.structs.replace(drawn, burst=rng.choice((2, 5, 12)), batch=rng.choice((2, 3, 16)))
+
+
+def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
+    """In one of four runs messages are large: they are small, and so are the limits."""
+    if rng.random() < 0.75:
+        return drawn
+    paxos = msgspec.structs.replace(
+        drawn.paxos,
+        value_bytes=rng.choice((1, 60)),
+        window_bytes=rng.choice((1, 100)),
+        snapshot_bytes=rng.choice((100, 1_000)),
+        lag_bytes=rng.choice((100, 1_000)),
+        learn_bytes=rng.choice((1, 100)),
+    )
+    return msgspec.structs.replace(drawn, paxos=paxos)
 
 
 def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[str, Any]:

@@ -10,10 +10,14 @@ class PaxosConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     election_ticks: int = 10  # silence after which a leader is suspected; each member adds as much again at random
     retransmit_ticks: int = 3
     window: int = 16  # instances in flight; what is proposed meanwhile makes the next batch
+    window_bytes: int = 8 << 20  # or as many bytes of values, if they are reached first
+    value_bytes: int = 1 << 20  # of a batch that is one value; a single entry may have more
     snapshot_every: int = 1_000  # instances between snapshots
-    snapshot_bytes: int = 64 << 20  # or as many bytes of values, if they come first
-    lag_max: int = 10_000  # a learner further behind than this gets state instead of values
+    snapshot_bytes: int = 16 << 20  # or as many bytes of values, if they come first
+    lag_max: int = 10_000  # a learner that is more instances behind than this gets state instead of values
+    lag_bytes: int = 64 << 20  # or more bytes of values
     learn_chunk: int = 256  # values in one answer to a learner that lags
+    learn_bytes: int = 4 << 20  # no more of them when they have so many bytes
 
     @staticmethod
     def for_rtt(rtt_us: int) -> PaxosConfig:

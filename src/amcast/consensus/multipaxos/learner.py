@@ -6,6 +6,7 @@ how a protocol follows several groups' logs.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ DECIDED_BALLOT: Ballot = (1 << 62) - 1  # stands for "known to be decided": high
 class Slot:
     """One instance: the value held, and the votes counted in the highest ballot seen."""
 
-    __slots__ = ("ballot", "decided", "value", "vote_ballot", "voters")
+    __slots__ = ("ballot", "before", "decided", "value", "vote_ballot", "voters")
 
     def __init__(self) -> None:
         self.ballot: Ballot = -1
@@ -42,6 +43,7 @@ class Slot:
         self.vote_ballot: Ballot = -1
         self.voters = 0
         self.decided = False
+        self.before = 0  # bytes of all values that were handed up before this one
 
 
 class Learner(Log):
@@ -56,7 +58,8 @@ class Learner(Log):
         self._incarnations: dict[ProcessId, int] = {}  # members taken back after they lost their disk
         self._leader_ballot: Ballot = ballot_of(0, topology.members(group)[0])
         self._snapshot_next = 0  # a restart comes back to here
-        self._bytes_since = 0  # of values handed up since
+        self._handed_bytes = 0  # of all values handed up
+        self._snapshot_bytes = 0  # of those that a restart does not come back to
         self._is_first_start = True
         self._recovered: list[Decision] = []
         self._ticks = 0
@@ -138,7 +141,7 @@ class Learner(Log):
     def cover(self) -> None:
         """The layer above has made durable what was handed up so far: a restart asks for nothing before."""
         self._snapshot_next = self._next
-        self._bytes_since = 0
+        self._snapshot_bytes = self._handed_bytes
 
     def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None:
         out.send(peer, State(self.group, self._next, self._incarnations, state))
@@ -209,15 +212,16 @@ class Learner(Log):
                 self._incarnations[readd.process] = readd.incarnation
             elif slot.value:
                 decisions.append(Decided(self._next, slot.value))
-                self._bytes_since += len(slot.value)
+            slot.before = self._handed_bytes
+            self._handed_bytes += len(slot.value)
             self._next += 1
         if self._is_snapshot_due():
             decisions.append(SnapshotDue())
         return decisions
 
     def _is_snapshot_due(self) -> bool:
-        config = self._config
-        return self._next - self._snapshot_next >= config.snapshot_every or self._bytes_since >= config.snapshot_bytes
+        config, new_bytes = self._config, self._handed_bytes - self._snapshot_bytes
+        return self._next - self._snapshot_next >= config.snapshot_every or new_bytes >= config.snapshot_bytes
 
     # -- catching up
 
@@ -249,9 +253,13 @@ class Learner(Log):
                 self._learn(instance, value)
         before = self._next
         decisions = self._advance(out)
-        if self._next > before and len(message.values) == self._config.learn_chunk:
+        if self._next > before and self._is_full(message.values):
             self._ask(sender, out)
         return decisions
+
+    def _is_full(self, values: Sequence[bytes]) -> bool:
+        """Whether an answer to a learner that lags has no room for another value."""
+        return len(values) >= self._config.learn_chunk or sum(map(len, values)) >= self._config.learn_bytes
 
     def _learn(self, instance: int, value: bytes) -> None:
         slot = self._slot(instance)
@@ -269,6 +277,16 @@ class Learner(Log):
 
     def _skip_to(self, next_: int) -> None:
         self._next = next_
+
+    def _lag_floor(self) -> int:
+        """From where on values are kept for learners that lag."""
+        floor = self._next - self._config.lag_max
+        too_many = self._handed_bytes - self._config.lag_bytes
+        if too_many > 0:
+            kept = range(self._floor, self._next)
+            dropped = bisect_left(kept, too_many, key=lambda instance: self._slots[instance].before)
+            floor = max(floor, self._floor + dropped) if dropped else floor
+        return floor
 
     def _truncate(self, floor: int) -> None:
         for instance in range(self._floor, min(floor, self._next)):

@@ -12,9 +12,12 @@ that serves the others. A leader that a majority no longer answers steps down.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
+
+import msgspec
 
 from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Wire, encode
 from ..base import Decision, Elected, SnapshotDue, StateReceived, StateWanted
@@ -76,6 +79,7 @@ class MultiPaxos(Learner):
         self._promises: dict[ProcessId, Promise] = {}
         # Leaders
         self._batch: list[Any] = []
+        self._values: deque[bytes] = deque()  # what was cut off the batch, and waits for room in the window
         self._urgent = False  # the batch holds an entry that should not wait for company
         self._timer_set = False
         self._next_free = 0  # the first instance that nothing was proposed for
@@ -141,7 +145,7 @@ class MultiPaxos(Learner):
         self.cover()
         votes = tuple(self._votes_from(self._next))
         self._acceptor.snapshot(self._next, dict(self._incarnations), state, votes, out)
-        self._truncate(self._next - self._config.lag_max)
+        self._truncate(self._lag_floor())
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]:
         match message:
@@ -336,6 +340,7 @@ class MultiPaxos(Learner):
         self._role = LEADER
         self._leader_ballot = self._ballot
         self._batch = []
+        self._values.clear()
         self._in_flight = {}
         self._readding = {}
         self._next_free = self._next
@@ -391,14 +396,14 @@ class MultiPaxos(Learner):
             return self._campaign(out, above=self._outranked)
         self._send_heartbeat(out)
         self._retransmit(out)
-        if self._batch:
+        if self._batch or self._values:
             self._set_propose_timer(out)
         return []
 
     def _send_heartbeat(self, out: Outbox) -> None:
         learners = self._learners()
         applied = min((self._applied_by.get(p, 0) for p in learners), default=self._next)
-        floor = max(applied, self._next - self._config.lag_max)
+        floor = max(applied, self._lag_floor())
         # What a member forgets must be in its snapshot, and no earlier than that.
         floor = min(floor, self._snapshot_next)
         out.send_all(learners, Heartbeat(self.group, self._ballot, self._next, floor))
@@ -422,10 +427,35 @@ class MultiPaxos(Learner):
             out.set_timer(self._propose_key, 0)
 
     def _propose_batch(self, out: Outbox) -> list[Decision]:
-        if self._role != LEADER or not self._batch or len(self._in_flight) >= self._config.window:
-            return []
-        value, self._batch, self._urgent = encode(self._batch), [], False
-        return self._propose_value(self._next_free, value, out)
+        decisions: list[Decision] = []
+        while self._role == LEADER and (self._values or self._batch) and self._has_room():
+            if not self._values:
+                self._values.extend(self._cut(self._batch))
+                self._batch, self._urgent = [], False
+            decisions += self._propose_value(self._next_free, self._values.popleft(), out)
+        return decisions
+
+    def _has_room(self) -> bool:
+        in_flight, config = self._in_flight, self._config
+        if len(in_flight) >= config.window:
+            return False
+        return sum([len(self._slots[instance].value) for instance in in_flight]) < config.window_bytes
+
+    def _cut(self, entries: list[Any]) -> list[bytes]:
+        """As few values as the limit allows: links and disks take many of a moderate size better than a huge one."""
+        value = encode(entries)
+        if len(value) <= self._config.value_bytes or len(entries) == 1:
+            return [value]
+        parts: list[list[msgspec.Raw]] = []
+        size = self._config.value_bytes
+        for entry in entries:
+            data = msgspec.Raw(encode(entry))
+            size += len(data)
+            if size > self._config.value_bytes:
+                parts.append([])
+                size = len(data)
+            parts[-1].append(data)
+        return [encode(part) for part in parts]
 
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> list[Decision]:
         assert self._role == LEADER and instance >= self._next
@@ -447,7 +477,7 @@ class MultiPaxos(Learner):
             self._next_free = max(self._next_free, self._next)
             for instance in range(before, self._next):
                 self._in_flight.pop(instance, None)
-            if self._urgent:
+            if self._urgent or self._values:
                 self._set_propose_timer(out)  # the window may have opened
         return decisions
 
@@ -466,12 +496,24 @@ class MultiPaxos(Learner):
             return [StateWanted(sender)]
         last = min(self._next, message.first + self._config.learn_chunk)
         if message.first < last:
-            values = [self._slots[i].value for i in range(message.first, last)]
-            group = self._topology.group_of(sender)
-            if self._projection is not None and group is not None and group != self.group:
-                values = [self._projection(value, group) if has_entries(value) else value for value in values]
-            out.send(sender, Learn(self.group, message.first, tuple(values)))
+            out.send(sender, Learn(self.group, message.first, self._values_for(sender, range(message.first, last))))
         return []
+
+    def _values_for(self, learner: ProcessId, instances: range) -> tuple[bytes, ...]:
+        """As many as one answer has room for."""
+        group = self._topology.group_of(learner)
+        projection = None if group == self.group else self._projection
+        values: list[bytes] = []
+        size = 0
+        for instance in instances:
+            value = self._slots[instance].value
+            if projection is not None and group is not None and has_entries(value):
+                value = projection(value, group)
+            values.append(value)
+            size += len(value)
+            if size >= self._config.learn_bytes:
+                break
+        return tuple(values)
 
     def _on_rejoin(self, sender: ProcessId, message: Rejoin, out: Outbox) -> list[Decision]:
         if self._role != LEADER or not self._is_member(sender):

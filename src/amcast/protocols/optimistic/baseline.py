@@ -85,6 +85,7 @@ from .source import Link, Source, barrier_time
 
 _RESEND = "oam.resend"
 _NULL = "oam.null"
+_STATE_TICKS = 32  # at most so many periods between two requests of a replica that is stuck
 
 
 class BaselineConfig(SendersConfig, frozen=True, forbid_unknown_fields=True):
@@ -528,13 +529,18 @@ class Baseline(Replica):
         self._stuck_on = stuck_on
         if head is not None and self._stuck_ticks:
             self._ask_for_barriers(*head, out)
-        self._ask_peers(self._stuck_ticks > 1, out)
+        self._ask_peers(self._is_state_due(), out)
         if self._log.is_leader:
             for group in self._wanted:
                 self._ask_to_join(group, out)
             if self._config.leave_after_us:
                 self._leave_idle(out)
         self._send_replies(out)
+
+    def _is_state_due(self) -> bool:
+        """After two periods, then ever more seldom: where all are slow, state on top of it makes them slower."""
+        ticks = self._stuck_ticks
+        return ticks > 1 and (ticks.bit_count() == 1 or ticks % _STATE_TICKS == 0)
 
     def _ask_for_barriers(self, ts: Timestamp, message: AppMessage, out: Outbox) -> None:
         """A message has waited for a whole period: somebody's barrier, or the request for it, got lost."""

@@ -1,0 +1,74 @@
+"""What a link does with more than it can send."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from amcast.net.links import Sender
+
+
+class Pipe:
+    """A transport whose other end reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.written: list[bytes] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self.waiting += len(data)
+
+
+def sender_to(pipe: Pipe, limit: int) -> Sender:
+    sender = Sender(limit, None)
+    sender.attach(cast(asyncio.Transport, pipe))
+    return sender
+
+
+def test_frames_of_a_turn_leave_in_one_write() -> None:
+    pipe = Pipe()
+    sender = sender_to(pipe, 100)
+    assert [sender.add(data) for data in (b"a", b"b")] == [True, False]
+    sender.flush()
+    sender.flush()
+    assert pipe.written == [b"ab"]
+
+
+def test_what_a_slow_peer_has_no_room_for_is_dropped() -> None:
+    pipe = Pipe()
+    sender = sender_to(pipe, 100)
+    for data in (bytes(60), bytes(50)):
+        sender.add(data)
+        sender.flush()
+    assert (pipe.written, sender.dropped) == ([bytes(60)], 1)
+    pipe.waiting = 0
+    sender.add(b"again")
+    sender.flush()
+    assert pipe.written[1:] == [b"again"]
+
+
+def test_a_frame_over_the_limit_leaves_when_nothing_else_waits() -> None:
+    """Else it would be said again for ever, and never heard."""
+    pipe = Pipe()
+    sender = sender_to(pipe, 100)
+    pipe.waiting = 1
+    sender.add(bytes(1_000))
+    sender.flush()
+    assert (pipe.written, sender.dropped) == ([], 1)
+    pipe.waiting = 0
+    sender.add(bytes(1_000))
+    sender.flush()
+    assert (pipe.written, sender.dropped) == ([bytes(1_000)], 1)
+
+
+def test_without_a_connection_everything_is_dropped() -> None:
+    sender = Sender(100, None)
+    assert not sender.add(b"lost")
+    assert sender.dropped == 1
