@@ -43,15 +43,34 @@ def test_frames_of_a_turn_leave_in_one_write() -> None:
 
 def test_what_a_slow_peer_has_no_room_for_is_dropped() -> None:
     pipe = Pipe()
-    sender = sender_to(pipe, 100)
-    for data in (bytes(60), bytes(50)):
+    sender = sender_to(pipe, 100_000)
+    for data in (bytes(60_000), bytes(50_000)):
         sender.add(data)
         sender.flush()
-    assert (pipe.written, sender.dropped) == ([bytes(60)], 1)
+    assert (pipe.written, sender.dropped) == ([bytes(60_000)], 1)
     pipe.waiting = 0
-    sender.add(b"again")
+    sender.add(bytes(50_000))
     sender.flush()
-    assert pipe.written[1:] == [b"again"]
+    assert pipe.written[1:] == [bytes(50_000)]
+
+
+def test_small_frames_find_room_where_large_ones_do_not() -> None:
+    """Votes and heartbeats are what brings the rest on its way."""
+    pipe = Pipe()
+    sender = sender_to(pipe, 100_000)
+    pipe.waiting = 90_000
+    assert [sender.add(data) for data in (bytes(20_000), b"vote", bytes(20_000), b"heartbeat")] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    sender.flush()
+    assert (pipe.written, sender.dropped) == ([b"voteheartbeat"], 2)
+    pipe.waiting = 200_000
+    sender.add(b"vote")
+    sender.flush()
+    assert (pipe.written[1:], sender.dropped) == ([], 3)
 
 
 def test_a_frame_over_the_limit_leaves_when_nothing_else_waits() -> None:
@@ -59,13 +78,13 @@ def test_a_frame_over_the_limit_leaves_when_nothing_else_waits() -> None:
     pipe = Pipe()
     sender = sender_to(pipe, 100)
     pipe.waiting = 1
-    sender.add(bytes(1_000))
-    sender.flush()
-    assert (pipe.written, sender.dropped) == ([], 1)
+    assert not sender.add(bytes(1_000))
+    assert sender.dropped == 1
     pipe.waiting = 0
-    sender.add(bytes(1_000))
+    assert sender.add(bytes(1_000))
+    assert not sender.add(bytes(1_000))
     sender.flush()
-    assert (pipe.written, sender.dropped) == ([bytes(1_000)], 1)
+    assert (pipe.written, sender.dropped) == ([bytes(1_000)], 2)
 
 
 def test_without_a_connection_everything_is_dropped() -> None:

@@ -19,6 +19,7 @@ from .tls import PeerError, expect
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
+_SMALL = 16 << 10  # bytes of a frame
 
 
 class Delay:
@@ -66,23 +67,31 @@ class Sender:
 
     def add(self, data: bytes) -> bool:
         """Whether it is the first of this turn: the caller then sees to it that `flush` is called."""
-        if self._size > self._limit or (self._transport is None and not self._is_patient):
-            self.dropped += 1
+        if self._has_room(len(data)):
+            self._frames.append(data)
+            self._size += len(data)
+            return len(self._frames) == 1
+        self.dropped += 1
+        return False
+
+    def _has_room(self, size: int) -> bool:
+        transport, waiting = self._transport, self._size
+        if transport is not None:
+            waiting += transport.get_write_buffer_size()
+        elif not self._is_patient:
             return False
-        self._frames.append(data)
-        self._size += len(data)
-        return len(self._frames) == 1
+        # A frame that is large by itself must leave some time: when nothing else waits, the limit does not count. And
+        # what is large must not keep votes and heartbeats out.
+        return not waiting or waiting + size <= (self._limit if size > _SMALL else 2 * self._limit)
 
     def flush(self) -> None:
         transport = self._transport
         if transport is None or not self._frames:
             return
-        frames, size = self._frames, self._size
+        frames = self._frames
         self._frames, self._size = [], 0
         # One that is closing may not be told yet that it is lost; uvloop raises an error when it is written to.
-        # A frame that is large by itself must leave some time: when nothing else waits, the limit does not count.
-        waiting = transport.get_write_buffer_size()
-        if transport.is_closing() or (waiting and waiting + size > self._limit):
+        if transport.is_closing():
             self.dropped += len(frames)
             return
         self.sent += len(frames)
