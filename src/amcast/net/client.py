@@ -160,7 +160,7 @@ class AsyncClient:
         except TimeoutError:
             if id_ in self._busy:
                 raise BusyError("the cluster was busy all the time: send less, or wait longer") from None
-            problems = "; ".join(self._open.problems.values())
+            problems = "; ".join(self._open.problems)
             reason = f": {problems}" if problems else ""
             raise TimeoutError(f"not delivered everywhere within {timeout:g} s{reason}") from None
         finally:

@@ -160,7 +160,10 @@ class ClientDriver(Outbox):
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # there are connections to all of these
         self._is_turn_ending = False
         self._loop = asyncio.get_running_loop()
-        self.problems: dict[str, str] = {}  # with which process, and what
+        self._away: dict[ProcessId, str] = {}  # who can't be reached, and why
+        self._refusals: dict[
+            ProcessId, str
+        ] = {}  # who turned down what this client asked for, and has not answered since
         self.on_busy: Callable[[tuple[MessageId, ...]], None] = lambda ids: None
 
     # -- life
@@ -235,7 +238,7 @@ class ClientDriver(Outbox):
         while True:
             try:
                 channel = await self.dial(host, port, process, self._on_answer)
-                self.problems.pop(name, None)
+                self._away.pop(process, None)
                 try:
                     self._senders[process].attach(channel.transport)
                     await channel.is_lost.wait()
@@ -243,9 +246,9 @@ class ClientDriver(Outbox):
                     self._senders[process].attach(None)
                     channel.transport.abort()
             except RefusedError as error:
-                self.problems[name] = f"{name} refuses this client: {error}"
+                self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, ssl.SSLError, UsageError) as error:
-                self.problems[name] = f"{name}: {str(error) or 'no answer'}"
+                self._away[process] = f"{name}: {str(error) or 'no answer'}"
             await asyncio.sleep(RETRY_S)
 
     def _sender(self, process: ProcessId) -> Sender:
@@ -271,12 +274,19 @@ class ClientDriver(Outbox):
         match message:
             case Reply():
                 assert self._process is not None
+                if self._refusals:
+                    self._refusals.pop(channel.process, None)
                 self._process.on_message(channel.process, message, self)
             case Busy():
                 self.on_busy(message.ids)
             case Refused():
                 name = self.layout.names[channel.process]
-                self.problems[name] = f"{name} refuses this client: {message.reason}"
+                self._refusals[channel.process] = f"{name} refuses this client: {message.reason}"
+
+    @property
+    def problems(self) -> list[str]:
+        """Why there may be no answer."""
+        return [*self._refusals.values(), *self._away.values()]
 
     # -- the outbox of the client's process
 
