@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from amcast.pipeline import TraceSpec, generate_trace
+from amcast.core import UsageError
+from amcast.pipeline import TraceSpec, generate_trace, ingest, session
 from amcast.pipeline.stream import Watch
 from amcast.pipeline.swarm import SwarmSpec, make_cells, run_swarm
 from amcast.pipeline.swarm.store import SwarmStore
@@ -148,3 +151,32 @@ def test_a_watch_that_goes_on_afterwards(interrupted: Interrupted, spark: SparkS
     assert lines[: len(told)] == told
     assert len({(found["property"], found["explanation"]) for found in map(json.loads, lines)}) == len(lines)
     assert watched.state.settled.count == MESSAGES
+
+
+def interrupted_call(*_: object) -> None:
+    """What a call of PySpark does if Ctrl-C comes at a bad moment."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise Py4JError("An error occurred while calling o1.setCallSite")
+
+
+def test_ctrl_c_that_comes_back_as_an_error_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    module = sys.modules["amcast.pipeline.session"]
+    monkeypatch.setattr(module, "spark_session", lambda *_: "a session")
+    monkeypatch.setattr(module, "stop_session", lambda spark: stopped.append("stopped"))
+    monkeypatch.setattr(module, "_abandon_session", lambda spark: stopped.append("abandoned"))
+    with pytest.raises(KeyboardInterrupt), session():
+        interrupted_call()
+    with pytest.raises(UsageError, match="Spark failed"), session():
+        raise UsageError("Spark failed")
+    assert stopped == ["abandoned", "stopped"]
+
+
+def test_ctrl_c_is_no_sign_of_a_damaged_footer() -> None:
+    frame = Mock()
+    frame.coalesce().repartition().mapInArrow().collect = interrupted_call
+    spark = Mock(createDataFrame=lambda rows: frame)
+    with pytest.raises(Py4JError):
+        ingest._inspect(spark, ["runs/one"], [])

@@ -22,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from ..core import UsageError
 from ..trace.schema import RUN_FILE, TABLES
-from ._errors import SPARK_ERRORS, first_line
+from ._errors import SPARK_ERRORS, first_line, was_stopped
 from ._inspect import RefusedError, filesystem_of, inspect_run
 from .checks.checker import check_files, violations_frame
 from .checks.findings import RunReport
@@ -202,7 +202,9 @@ def _inspect(spark: SparkSession, folders: list[str], quarantined: list[Quaranti
     frame = spark.createDataFrame(rows).coalesce(1).repartition(tasks)
     try:
         found = frame.mapInArrow(_inspect_batch, "number int, files string, reason string").collect()
-    except SPARK_ERRORS:
+    except SPARK_ERRORS as error:
+        if was_stopped(error):
+            raise
         return _inspect_halves(spark, folders, quarantined)
     runs = []
     for row in sorted(found, key=lambda row: int(row.number)):

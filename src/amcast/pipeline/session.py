@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..core import UsageError
-from ._errors import first_line
+from ._errors import first_line, was_stopped
 from ._java import find_java, launcher_home
 
 _T = TypeVar("_T")
@@ -77,8 +77,10 @@ def session(master: str | None = None, remote: str | None = None, app: str = "am
     stop = stop_session
     try:
         yield spark
-    except KeyboardInterrupt:
-        stop = _abandon_session
+    except BaseException as error:
+        if was_stopped(error):
+            stop = _abandon_session
+            raise KeyboardInterrupt from error
         raise
     finally:
         stop(spark)
