@@ -8,10 +8,9 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from ..core import BATCH_LIMIT
 from ..trace import FINAL, OPTIMISTIC, Multicasts
 from ..trace.run import Int64s
-from ._rawfile import HANDED, Rows
+from ._rawfile import HANDED, Rows, are_counts, steps_of
 
 Mask = npt.NDArray[np.bool_]
 Reach = tuple[int, int]  # the position that comes next in the final and in the optimistic log
@@ -69,12 +68,12 @@ def multicasts_of(rows: Rows) -> tuple[Multicasts, int]:
     if not counts_down.all() or any((rows[name] != np.repeat(heads[name], sizes)).any() for name in ("msg", "count")):
         raise ValueError("the destinations of a message do not count down to the last one")
     counts = heads["count"]
-    if len(counts) and not 0 < counts.min() <= counts.max() <= BATCH_LIMIT:
+    if not are_counts(counts):
         raise ValueError("there is a row in it that is no multicast")
     msg, sender, seq, t_us, size = (heads[name] for name in ("msg", "sender", "seq", "t_us", "bytes"))
     runs = Multicasts(msg, sender, seq, start, rows["grp"], t_us, size)
     messages = _pick(runs, np.repeat(np.arange(len(heads)), counts))
-    steps = _spread(np.zeros(len(counts), np.int64), counts)
+    steps = steps_of(counts)
     for column in (messages.msg, messages.client_seq):
         column += steps
     return messages, whole
@@ -132,7 +131,7 @@ def _starts(sizes: Int64s) -> Int64s:
 
 def _spread(starts: Int64s, sizes: Int64s) -> Int64s:
     """start, start + 1... for each start, as many as its size says."""
-    return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return np.repeat(starts, sizes) + steps_of(sizes)
 
 
 class Ids:

@@ -47,6 +47,18 @@ _NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})\.raw")
 Rows = npt.NDArray[np.void]
 
 
+def are_counts(counts: npt.NDArray[np.int32]) -> bool:
+    """Whether these can be the lengths of runs."""
+    return not len(counts) or 0 < counts.min() <= counts.max() <= BATCH_LIMIT
+
+
+def steps_of(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """0, 1, 2... for each run."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    steps: npt.NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+    return steps
+
+
 class Header(NamedTuple):
     table: str
     process: ProcessId
@@ -98,14 +110,13 @@ class RawFile:
 
     def _spread(self, runs: Rows) -> Rows:
         counts = runs["count"]
-        if len(counts) and not 0 < counts.min() <= counts.max() <= BATCH_LIMIT:
+        if not are_counts(counts):
             raise self.damaged("there is a row in it that is no delivery")
-        ends = np.cumsum(counts, dtype=np.int64)
-        rows = np.empty(ends[-1] if len(ends) else 0, LOG_ROW)
+        steps = steps_of(counts)
+        rows = np.empty(len(steps), LOG_ROW)
         for name in LOG_ROW.names or ():
             rows[name] = np.repeat(runs[name], counts)
         if len(rows) > len(runs):
-            steps = np.arange(len(rows)) - np.repeat(ends - counts, counts)
             rows["pos"] += steps
             rows["msg"] += steps
             rows["ts"] += np.where(rows["ts"] == NULL, 0, steps)

@@ -161,9 +161,7 @@ class ClientDriver(Outbox):
         self._is_turn_ending = False
         self._loop = asyncio.get_running_loop()
         self._away: dict[ProcessId, str] = {}  # who can't be reached, and why
-        self._refusals: dict[
-            ProcessId, str
-        ] = {}  # who turned down what this client asked for, and has not answered since
+        self._refusals: dict[ProcessId, str] = {}  # who turned a request down, and has answered none since
         self.on_busy: Callable[[tuple[MessageId, ...]], None] = lambda ids: None
 
     # -- life

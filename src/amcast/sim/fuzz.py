@@ -98,7 +98,7 @@ def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
 
 
 def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
-    """In one of four runs messages are large: they are small, and so are the limits."""
+    """In one of four runs, limits so small that the messages are large for them."""
     if rng.random() < 0.75:
         return drawn
     paxos = msgspec.structs.replace(
