@@ -109,15 +109,18 @@ class PowerLoss:
         self._folder = folder
         self._names: dict[str, int] = {}  # to inodes
         self._contents: dict[int, bytes] = {}
+        self.on_sync: Callable[[], object] = lambda: None  # after each, of a file or of the folder
         monkeypatch.setattr(_disk, "_fdatasync", self._sync_file)
         monkeypatch.setattr(os, "fsync", self._sync_folder)
 
     def _sync_file(self, fd: int) -> None:
         self._contents[os.fstat(fd).st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+        self.on_sync()
 
     def _sync_folder(self, fd: int) -> None:
         if Path(os.readlink(f"/proc/self/fd/{fd}")) == self._folder:
             self._names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
+            self.on_sync()
 
     def image(self, target: Path) -> Path:
         names, contents = dict(self._names), dict(self._contents)

@@ -504,6 +504,38 @@ def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypat
     log.close()
 
 
+def test_much_is_synced_before_anybody_asks_and_who_asks_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_syncing, may_end = threading.Event(), threading.Event()
+    power = PowerLoss(monkeypatch, tmp_path / "log")
+    real = _history.sync
+
+    def slow_sync(fd: int) -> None:
+        if threading.current_thread() is not asking:
+            is_syncing.set()
+            assert may_end.wait(WAIT_S)
+        real(fd)
+
+    monkeypatch.setattr(_history, "sync", slow_sync)
+    monkeypatch.setattr(journal, "_SYNC_BYTES", 1_000)
+    log = open_log(tmp_path / "log", segment_bytes=300)
+    asking = threading.Thread(target=log.sync)
+    deliver(log, 0, 50)
+    log.flush()
+    assert is_syncing.wait(WAIT_S)  # by a thread of the log itself
+    deliver(log, 50, 100)
+    asking.start()
+    asking.join(0.2)
+    assert asking.is_alive()  # what it is to make durable includes what the other has not done yet
+    may_end.set()
+    asking.join()
+    again = open_log(power.image(tmp_path / "image"))
+    assert read_all(again) == [entry(position) for position in range(100)]
+    again.close()
+    log.close()
+
+
 def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     power = PowerLoss(monkeypatch, tmp_path / "log")
     log = open_log(tmp_path / "log", segment_bytes=300)

@@ -17,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amcast.net._segments import FILE_HEADER
+from amcast.core import encode
+from amcast.net import _writer
+from amcast.net._segments import FILE_HEADER, FRAME_HEADER
 from amcast.net.storage import CorruptLogError, Durability
-from tests.net.logs import FaultyDisk, Owner, copy_of, only_segment, recovered
+from tests.net.logs import WAIT_S, FaultyDisk, Owner, copy_of, only_segment, recovered
 
 BATCHES = [(b"one", b"two"), (b"three",), (b"", b"five" * 5), (b"six",)]
 RECORDS = [record for batch in BATCHES for record in batch]
@@ -241,6 +243,60 @@ def test_a_crash_around_a_snapshot(tmp_path: Path) -> None:
             owner.log.close()
             assert recovered(folder) == [b"state", b"after"]
             assert len(list(folder.glob("*-*"))) == 2
+
+
+@pytest.mark.usefixtures("without_sync")
+def test_what_is_left_in_a_file_that_is_used_again_never_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old and new frames are of the same lengths, so that a kill between two of them leaves an old one in its place."""
+    monkeypatch.setattr(_writer, "_IDLE_S", WAIT_S)  # no frames but those of the batches
+    log = tmp_path / "log"
+    owner = Owner(log)
+    for batch in (*BATCHES, *BATCHES):
+        owner.write(*batch)
+    old, inode = only_segment(log).read_bytes(), only_segment(log).stat().st_ino
+    owner.snapshot(b"state")
+    assert not list(log.glob("log-*"))
+    ends = {FILE_HEADER: 0}  # of the new frames, and the records up to there
+    for batch in BATCHES:
+        owner.write(*[record.upper() for record in batch])
+        ends[max(ends) + FRAME_HEADER + len(encode(batch))] = max(ends.values()) + len(batch)
+    new = only_segment(log).read_bytes()
+    assert only_segment(log).stat().st_ino == inode
+    assert new[max(ends) :] == old[max(ends) :] != b""
+    killed = copy_of(log, tmp_path / "killed")
+    for length in range(FILE_HEADER, max(ends) + 1):
+        folder = copy_of(killed, tmp_path / "copy")
+        only_segment(folder).write_bytes(new[:length] + old[length:])
+        end = max(end for end in ends if end <= length)
+        again = Owner(folder)
+        assert again.log.records == [b"state", *[record.upper() for record in RECORDS[: ends[end]]]]
+        if length == end or length - end >= FRAME_HEADER:  # in between the header may look whole already
+            assert (again.log.note is not None) == (length > end)
+        again.write(b"more")
+        again.log.close()
+        assert recovered(folder)[-2:] == [*again.log.records, b"more"][-2:]
+    owner.log.close()
+
+
+@pytest.mark.usefixtures("without_sync")
+def test_nothing_is_left_in_a_file_that_is_full_or_closed(tmp_path: Path) -> None:
+    owner = Owner(tmp_path, segment_bytes=500)
+    owner.write(b"o" * 2_000)
+    owner.snapshot(b"state")
+    owner.write(b"n" * 600)  # in the same file
+    assert only_segment(tmp_path).stat().st_size > 2_000
+    owner.write(b"next" * 75)
+    full, _ = sorted(tmp_path.glob("log-*"))
+    assert full.stat().st_size < 1_000
+    owner.snapshot(b"another")
+    owner.write(b"last")
+    assert b"next" in only_segment(tmp_path).read_bytes()
+    owner.log.close()
+    assert b"next" not in only_segment(tmp_path).read_bytes()
+    assert not list(tmp_path.glob("spare*"))
+    assert recovered(tmp_path) == [b"another", b"last"]
 
 
 OPERATIONS = st.lists(

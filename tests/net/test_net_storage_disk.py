@@ -203,6 +203,32 @@ def test_a_power_failure_takes_nothing_that_was_reported(
         again.log.close()
 
 
+@pytest.mark.parametrize("segment_bytes", [1, 400, 1 << 20])
+def test_a_power_failure_between_any_two_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    folder = tmp_path / "log"
+    power = PowerLoss(monkeypatch, folder)
+    owner = Owner(folder, segment_bytes=segment_bytes)
+    moments: list[tuple[int, Path]] = []  # what was reported by then, and what is left
+
+    def fail() -> None:
+        moments.append((owner.durable[-1] if owner.durable else 0, power.image(tmp_path / f"{len(moments)}")))
+
+    power.on_sync = fail
+    for number in range(1, 30):
+        (owner.snapshot if number % 7 == 0 else owner.write)(b"%d" % number * 10)
+    power.on_sync = lambda: None
+    owner.log.close()
+    assert len(moments) > 30
+    for reported, image in moments:
+        again = Owner(image)
+        last = again.log.durable
+        assert last in (reported, reported + 1)
+        assert again.log.records == [b"%d" % n * 10 for n in range(last // 7 * 7 or 1, last + 1)]
+        again.log.close()
+
+
 def test_a_power_failure_leaves_an_async_log_that_is_whole_up_to_some_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

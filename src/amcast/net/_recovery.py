@@ -81,7 +81,7 @@ def _reopen(reader: SegmentReader | None, last: int) -> tuple[SegmentFile | None
     if reader is None:
         return None, None
     note = None
-    if reader.is_torn:
+    if reader.was_being_written:
         torn = len(reader.data) - reader.end
         note = f"{reader.path}: cut off {torn} bytes after record {last} that were being written when it stopped"
     if reader.end < FILE_HEADER:

@@ -9,6 +9,9 @@ where a frame is bad, and no later one claims it was durable, then it was being 
 was told of it, and it goes. If one does claim it, the disk has lost what it promised to keep. A header that is whole
 proves its claim, whatever became of its body.
 
+A file may be used again under another number: to write over what is there takes a disk less time than to make a file
+grow. What is left of its former frames has lower numbers than it has now, and is no part of it.
+
 Checksums start from a number that is drawn for each folder, so that a payload can't pass for a frame.
 """
 
@@ -111,6 +114,7 @@ class SegmentReader:
     def __init__(self, path: Path, kind: str, number: int, salt: int) -> None:
         self.path = path
         self.data = path.read_bytes()
+        self._number = number
         self._salt = salt
         self.end = 0  # up to here all is well
         self.settled = 0  # up to here the file itself says that it was durable
@@ -127,6 +131,8 @@ class SegmentReader:
         view = memoryview(data)
         while self.end and (header := unpack_header(data, self.end, salt)):
             body_checksum, count, length, first, claim = header
+            if first < self._number:
+                return
             body_at = self.end + FRAME_HEADER
             body = view[body_at : body_at + length]
             if len(body) != length or crc32(body, salt) != body_checksum:
@@ -138,18 +144,26 @@ class SegmentReader:
 
     def claim_beyond(self) -> int:
         """The highest claim that can be found after the end of the trusted frames."""
-        highest = 0
+        return max((claim for _, claim in self._beyond()), default=0)
+
+    def _beyond(self) -> Iterator[tuple[int, int]]:
+        """The first number and the claim of each header after the end of the trusted frames."""
         at = self.data.find(_FRAME_MAGIC, self.end)
         while at >= 0:
             header = unpack_header(self.data, at, self._salt)
             if header is not None:
-                highest = max(highest, header[4])
+                yield header[3:]
             at = self.data.find(_FRAME_MAGIC, at + 1)
-        return highest
 
     @property
     def is_torn(self) -> bool:
         return self.end < len(self.data)
+
+    @property
+    def was_being_written(self) -> bool:
+        """What comes after the end, or some of it: otherwise all of it is left from a former use of the file."""
+        firsts = [first for first, _ in self._beyond()]
+        return self.is_torn and (not firsts or max(firsts) >= self._number)
 
 
 class SegmentFile:
@@ -166,6 +180,20 @@ class SegmentFile:
         segment = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), path, 0)
         try:
             segment.append(file_header(kind, number, salt))
+        except OSError:
+            segment.close()
+            raise
+        return segment
+
+    @classmethod
+    def reuse(cls, spare: Path, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
+        """Takes a file that nobody needs any more. It has its new name only when it has its new header."""
+        path = path_of(folder, kind, number)
+        segment = cls(os.open(spare, os.O_RDWR), path, 0)
+        try:
+            segment.append(file_header(kind, number, salt))
+            sync(segment.fd)
+            os.rename(spare, path)
         except OSError:
             segment.close()
             raise
@@ -194,6 +222,11 @@ class SegmentFile:
             os.ftruncate(self.fd, self.size)
             raise
         self.size += len(data)
+
+    def trim(self) -> None:
+        """Cuts off what is left from a former use."""
+        if os.fstat(self.fd).st_size > self.size:
+            os.ftruncate(self.fd, self.size)
 
     def close(self) -> None:
         os.close(self.fd)

@@ -6,6 +6,7 @@ bytes go to the same place until they fit. After any other error, and after ever
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from itertools import chain
@@ -19,6 +20,8 @@ from ._recovery import Recovered, forget_before, snapshot_parts
 from ._segments import LOG, SNAPSHOT, SegmentFile, pack_frame, path_of
 
 _PAUSE_S = 0.2  # between attempts on a full disk
+_SPARE = "spare.tmp"  # the last segment that a snapshot made dispensable; whoever opens the folder deletes it
+_IDLE_S = 0.02  # without a job: time to say in the file what is durable
 
 
 class Job(NamedTuple):
@@ -39,6 +42,7 @@ class LogWriter:
         segment_bytes: int,
     ) -> None:
         self._folder = folder
+        self._spare = folder / _SPARE
         self._salt = recovered.salt
         self._segment = recovered.segment
         self._is_sync = is_sync
@@ -77,8 +81,6 @@ class LogWriter:
         try:
             is_open = True
             while is_open:
-                if self._jobs.empty():
-                    self._claim()
                 jobs = self._take()
                 is_open = jobs[-1] is not None
                 self._write([job for job in jobs if job is not None])
@@ -88,13 +90,20 @@ class LogWriter:
             self._on_failure(error)
 
     def _take(self) -> list[Job | None]:
-        jobs = [self._jobs.get()]
+        jobs = [self._next()]
         try:
             while jobs[-1] is not None:
                 jobs.append(self._jobs.get_nowait())
         except Empty:
             pass
         return jobs
+
+    def _next(self) -> Job | None:
+        try:
+            return self._jobs.get(timeout=_IDLE_S)
+        except Empty:
+            self._claim()
+            return self._jobs.get()
 
     def _write(self, jobs: list[Job]) -> None:
         batch: list[Job] = []
@@ -125,16 +134,22 @@ class LogWriter:
     def _append(self, first: int, count: int, body: bytes) -> None:
         segment = self._segment
         if segment is not None and segment.size >= self._segment_bytes:
-            # The next segment's mere existence says that this one is durable.
+            # The next segment's mere existence says that this one is durable, to its last byte.
+            segment.trim()
             sync(segment.fd)
             self._synced = self._written
             segment.close()
             self._segment = segment = None
         if segment is None:
-            self._segment = segment = SegmentFile.create(self._folder, LOG, first, self._salt)
+            self._segment = segment = self._begin_segment(first)
             sync_folder(self._folder)
         segment.append(pack_frame(self._salt, first, count, self._synced + 1, body))
         self._claimed = self._synced
+
+    def _begin_segment(self, first: int) -> SegmentFile:
+        if self._spare.exists():
+            return SegmentFile.reuse(self._spare, self._folder, LOG, first, self._salt)
+        return SegmentFile.create(self._folder, LOG, first, self._salt)
 
     def _write_snapshot(self, number: int, record: bytes) -> None:
         self._insist(self._before_snapshot)
@@ -142,6 +157,7 @@ class LogWriter:
         self._insist(lambda: write_file(path_of(self._folder, SNAPSHOT, number), *parts))
         if self._segment is not None:
             self._segment.close()
+            os.replace(self._segment.path, self._spare)
             self._segment = None
         self._written = self._claimed = number
         self._reach(number)
@@ -177,10 +193,12 @@ class LogWriter:
     def _finish(self) -> None:
         segment = self._segment
         if segment is not None:
+            segment.trim()
             sync(segment.fd)
             self._synced = self._written
             self._claim()
             sync(segment.fd)
+        self._spare.unlink(missing_ok=True)
 
     def _insist(self, action: Callable[[], None]) -> None:
         while True:

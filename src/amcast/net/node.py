@@ -1,8 +1,8 @@
 """A node: runs one process object of a protocol on real sockets, a real disk and a real clock.
 
 It is the simulated machine's counterpart and an `Outbox` like it. All inputs of a turn of the event loop are handled
-first; then the turn ends: zero timers fire, records go to the disk in one batch, the trace and the delivery log are
-written, and every link gets one write; when there is hardly any input, what is said leaves at once. What was issued
+first; then the turn ends: zero timers fire, the trace is written, records go to the disk in one batch, every link gets
+one write, and the delivery log is written; when there is hardly any input, what is said leaves at once. What was issued
 after a record waits until the disk has it.
 """
 
@@ -196,13 +196,13 @@ class Node(Outbox):
         self._inputs = 0
         if self._leads != self.process.is_leader:
             self._note_leadership()
-        self.journal.flush()
         if self._trace is not None:
             self._trace.flush()
         self.log.commit()
         dirty, self._dirty = self._dirty, []
         for sender in dirty:
             sender.flush()
+        self.journal.flush()  # nobody waits for it: what was delivered can be had from the records again
         for callback in self.on_turn_end:
             callback()
 
