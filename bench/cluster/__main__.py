@@ -80,8 +80,9 @@ def _text(results: Results, figures: Sequence[Figure], absent: dict[str, str], d
         "\n".join(
             [
                 "Three replicas, 64 bytes, best of the rounds; shape: sessions x outstanding messages of each.",
+                "Sessions share one connection to each node; those of amcast-apart and of the peers have one each.",
                 "CPU us: a message, user and system time of all servers and the load.",
-                f"amcast-sync and etcd wait for the disk ({disk}); all others keep everything in memory.",
+                f"Systems called sync and etcd wait for the disk ({disk}); all others keep everything in memory.",
                 "PySyncObj has no clients: its load runs in the leader. It has no mode that waits for the disk.",
                 *(f"{system} did not run (to the end): {reason}" for system, reason in absent.items()),
             ]

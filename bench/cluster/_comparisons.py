@@ -57,11 +57,13 @@ def _rates(
 
 
 def rate_64(found: Found) -> list[Figure]:
-    return _rates(found, "amcast", SIXTY_FOUR, {"pysyncobj": 4.0, "nats": None})
+    figures = _rates(found, "amcast", SIXTY_FOUR, {"pysyncobj": 4.0, "nats": None})
+    return figures + _rates(found, "amcast-apart", SIXTY_FOUR, {"pysyncobj": None, "nats": None})
 
 
 def rate_1024(found: Found) -> list[Figure]:
-    return _rates(found, "amcast", THOUSAND, {"pysyncobj": 6.0, "nats": None}, is_every=True)
+    figures = _rates(found, "amcast", THOUSAND, {"pysyncobj": 6.0, "nats": None}, is_every=True)
+    return figures + _rates(found, "amcast-apart", THOUSAND, {"pysyncobj": None, "nats": None})
 
 
 def cpu(found: Found) -> list[Figure]:
@@ -98,7 +100,8 @@ def tracing(found: Found) -> list[Figure]:
 
 def fsync(found: Found) -> list[Figure]:
     """Both synced to disk."""
-    return _rates(found, "amcast-sync", FSYNC, {"etcd": 4.0})
+    figures = _rates(found, "amcast-sync", FSYNC, {"etcd": 4.0})
+    return figures + _rates(found, "amcast-apart-sync", FSYNC, {"etcd": None})
 
 
 Comparison = tuple[list[Measurement], Callable[[Found], list[Figure]]]
@@ -110,11 +113,17 @@ def _each(systems: tuple[str, ...], shapes: tuple[Shape, ...]) -> list[Measureme
 
 COMPARISONS: dict[str, Comparison] = {
     "latency": (_each(("amcast", "pysyncobj", "pysyncobj-unbatched", "nats"), (ONE,)), latency),
-    "rate-64": (_each(("amcast", "pysyncobj", "nats"), SIXTY_FOUR), rate_64),
-    "rate-1024": (_each(("amcast", "pysyncobj", "nats"), THOUSAND), rate_1024),
+    "rate-64": (
+        [*_each(("amcast", "pysyncobj", "nats"), SIXTY_FOUR), ("amcast-apart", Shape(64, 1))],
+        rate_64,
+    ),
+    "rate-1024": (
+        [*_each(("amcast", "pysyncobj", "nats"), THOUSAND), ("amcast-apart", Shape(64, 16))],
+        rate_1024,
+    ),
     "cpu": (_each(("amcast",), THOUSAND), cpu),
     "two-groups": (_each(("amcast", "amcast-2-groups"), (DEEP,)), two_groups),
     "durable": (_each(("amcast", "amcast-sync"), (DEEP,)), durable),
     "tracing": (_each(("amcast", "amcast-traced"), (DEEP,)), tracing),
-    "fsync": (_each(("amcast-sync", "etcd"), FSYNC), fsync),
+    "fsync": ([*_each(("amcast-sync", "etcd"), FSYNC), ("amcast-apart-sync", Shape(256, 1))], fsync),
 }

@@ -34,6 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     messages: int
     destinations: int  # groups of each message, where a system has groups
     pids: list[int]  # of the servers, whose CPU time is to be counted
+    connections: int | None = None  # that the sessions share, where they can; none: each has its own
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ async def perform(job: Job) -> None:
         clients=job.shape.sessions,
         messages=job.messages,
         outstanding=job.shape.outstanding,
+        connections=job.connections,
         workload=Micro(job.destinations, job.destinations, PAYLOAD_BYTES),
         progress=meter.mark,  # several times a second: connecting and closing are outside
     )

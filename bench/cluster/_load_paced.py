@@ -17,7 +17,8 @@ import numpy as np
 from amcast.core import MessageId, Outbox, ProcessId, Topology, Wire
 from amcast.net.config import client_config
 from amcast.net.control import Layout
-from amcast.net.driver import ClientDriver, Credentials
+from amcast.net.driver import ClientDriver
+from amcast.net.trunk import Credentials, Trunk
 from amcast.net.run import run_in_loop
 from amcast.protocols import Client, Reply, protocol
 
@@ -90,7 +91,7 @@ class Paced:
     async def _connect(self) -> None:
         seeds = [(host, int(port)) for host, _, port in (address.rpartition(":") for address in self._job.where)]
         for number in range(self._job.clients):
-            driver = ClientDriver(Credentials(f"paced-{number}"), PacedClient)
+            driver = ClientDriver(Trunk(Credentials(f"paced-{number}")), PacedClient)
             self._drivers.append(driver)
             await driver.open(seeds)
             assert isinstance(driver.process, PacedClient)

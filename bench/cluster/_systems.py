@@ -77,8 +77,15 @@ class System(ABC):
 
 
 class Amcast(System):
+    """The sessions of the load share one connection to each node, as those of a program do, or have their own."""
+
     def __init__(
-        self, folder: Path, durability: Durability = Durability.MEMORY, groups: int = 1, trace: bool = False
+        self,
+        folder: Path,
+        durability: Durability = Durability.MEMORY,
+        groups: int = 1,
+        trace: bool = False,
+        shares: bool = True,
     ) -> None:
         super().__init__(folder)
         nodes = folder / "nodes"
@@ -86,6 +93,7 @@ class Amcast(System):
             nodes, plan(nodes, "fastcast", groups, REPLICAS, durability=durability, trace=trace)
         )
         self._groups = groups
+        self._connections = 1 if shares else None
 
     def _start(self) -> None:
         self._ends.callback(self.cluster.stop)
@@ -104,7 +112,8 @@ class Amcast(System):
     def run(self, shape: Shape, messages: int) -> Outcome:
         """With several groups, every message goes to all of them."""
         pids = list(self.pids().values())
-        return self._load.ask(Job(self.where, shape, messages, self._groups, pids), Outcome, _RUN_S)
+        job = Job(self.where, shape, messages, self._groups, pids, self._connections)
+        return self._load.ask(job, Outcome, _RUN_S)
 
 
 class PySyncObj(System):
@@ -201,6 +210,8 @@ SYSTEMS: dict[str, Callable[[Path], System]] = {
     "amcast-traced": lambda folder: Amcast(folder, trace=True),
     "amcast-2-groups": lambda folder: Amcast(folder, groups=2),
     "amcast-sync": lambda folder: Amcast(folder, Durability.SYNC),
+    "amcast-apart": lambda folder: Amcast(folder, shares=False),
+    "amcast-apart-sync": lambda folder: Amcast(folder, Durability.SYNC, shares=False),
     "pysyncobj": PySyncObj,
     "pysyncobj-unbatched": lambda folder: PySyncObj(folder, batches=False),
     "nats": Nats,

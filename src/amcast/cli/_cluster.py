@@ -206,6 +206,9 @@ def register(app: typer.Typer) -> None:
     def load(
         folder: DirOption = DEFAULT_DIR,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
+        connections: Annotated[
+            int | None, typer.Option(help="Connections to each node that the clients share; without, one a client.", min=1)
+        ] = None,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
@@ -217,6 +220,8 @@ def register(app: typer.Typer) -> None:
         Examples:
 
         [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
+
+        [bold]amcast load --messages 100000 --clients 64 --connections 1[/bold]   all on one connection to each node
         """
         from ..net.load import run_load
         from ..net.local import LocalCluster
@@ -230,6 +235,7 @@ def register(app: typer.Typer) -> None:
                     clients=clients,
                     messages=messages,
                     outstanding=outstanding,
+                    connections=connections,
                     workload=parse_workload(destinations, payload),
                     progress=lambda done: bar.update(task, completed=done),
                 )

@@ -33,9 +33,10 @@ from ..core import (
 from ..protocols import Client, ClientConfig, Entry, EntryGroups, Reply, protocol
 from .config import ClusterConfig, client_config, load_config, replica_config, split_address
 from .control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
-from .driver import RETRY_S, Channel, ClientDriver, Credentials
+from .driver import ClientDriver
 from .links import RefusedError
 from .security import client_security
+from .trunk import RETRY_S, Channel, Credentials, Trunk
 
 _CHUNKS_AHEAD = 16  # chunks of deliveries kept for an application that is slower than its group
 
@@ -96,14 +97,17 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
 class AsyncClient:
     """Made by `connect`. It belongs to the event loop in which it was opened."""
 
-    def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials) -> None:
+    def __init__(
+        self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None
+    ) -> None:
         self._seeds = seeds
         self._credentials = credentials
+        self._trunk = trunk  # another client's
         self._driver: ClientDriver | None = None
         self._busy: set[MessageId] = set()
 
     async def __aenter__(self) -> AsyncClient:
-        driver = ClientDriver(self._credentials, _make_process)
+        driver = ClientDriver(self._trunk or Trunk(self._credentials), _make_process)
         await driver.open(self._seeds)
         driver.on_busy = self._note_busy
         self._driver = driver
@@ -121,13 +125,20 @@ class AsyncClient:
                 future.exception()  # nobody may be waiting any more
         self._driver = None
 
-    def _note_busy(self, ids: tuple[MessageId, ...]) -> None:
+    def session(self) -> AsyncClient:
+        """Another sender on the connections of this one: its messages have an order and retries of their own.
+
+        For programs that act for many others, such as a gateway: a session costs hardly anything, a connection does.
+        """
+        return AsyncClient(self._seeds, self._credentials, self._open.trunk)
+
+    def _note_busy(self, ids: Sequence[MessageId]) -> None:
         for id_ in ids:
             self._busy.update([message.id for message in self._process.sent_with(id_)])
 
     @property
     def layout(self) -> Layout:
-        return self._open.layout
+        return self._open.trunk.layout
 
     @property
     def groups(self) -> list[str]:
@@ -160,7 +171,7 @@ class AsyncClient:
         except TimeoutError:
             if id_ in self._busy:
                 raise BusyError("the cluster was busy all the time: send less, or wait longer") from None
-            problems = "; ".join(self._open.problems)
+            problems = "; ".join(self._open.trunk.problems)
             reason = f": {problems}" if problems else ""
             raise TimeoutError(f"not delivered everywhere within {timeout:g} s{reason}") from None
         finally:
@@ -250,7 +261,7 @@ class AsyncClient:
 
     async def _dial(self, process: ProcessId, on_message: Any) -> Channel:
         host, port = self.layout.addresses[process]
-        return await self._open.dial(host, port, process, on_message, keeps_id=False)
+        return await self._open.trunk.dial(host, port, process, on_message)
 
     # -- status
 

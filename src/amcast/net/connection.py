@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, Wire
+from ..core import AppMessage, BadFrameError, GroupId, MessageId, ProcessId, Wire, encode
 from ..core.batch import count_messages, problem_with_batch
 from ..core.codec import FRAME_LIMIT
 from ..core.ids import SEQ_BITS
-from ..protocols import Start
+from ..protocols import Reply, Start
 from .access import Rights
 from .control import (
     CLIENT_FRAME_LIMIT,
     HELLO_LIMIT,
     VERSION,
+    Attach,
     Busy,
     Delivered,
+    Detach,
     Follow,
     Gone,
     Hello,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:  # the server makes connections, and they ask it for what they
 HELLO_TIMEOUT_S = 5.0
 _FOLLOW_CHUNK = 256 << 10
 _KNOWN_DST_MAX = 10_000
+_SESSIONS_MAX = 100_000
 
 logger = logging.getLogger("amcast.node")
 
@@ -59,8 +62,10 @@ class Connection(FrameProtocol):
         self.identity = "a stranger"
         self.peer: ProcessId | None = None
         self.boot = 0
-        self.client: ProcessId | None = None
+        self.sessions: set[ProcessId] = set()  # the client ids for which it speaks, or spoke
+        self._name = ""
         self.open: dict[MessageId, tuple[int, int]] = {}
+        self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
         self.sender = Sender(server.config.limits.client_bytes * 2, None)
         self._rights = Rights.everything()
         self._known_dst: set[tuple[GroupId, ...]] = set()
@@ -167,27 +172,51 @@ class Connection(FrameProtocol):
             self._refuse("this token is not known here: ask for one (`amcast token`)")
         elif hello.client and not server.tickets.is_valid(hello.client, hello.name, hello.ticket):
             self._refuse("the ticket does not prove this client id")
-        elif len(server.node.clients) >= server.config.limits.clients:
-            self._refuse("too many clients are connected: try another process")
+        elif (problem := self._problem_with_one_more()) is not None:
+            self._refuse(problem)
         elif (client := hello.client or server.client_ids.next()) is None:
             self._refuse(f"{self._node.name} can't give out client ids now: try another process")
         else:
             self._rights = rights
-            self.client = client
-            self.identity = f"client {self.client}"
+            self._name = hello.name
+            self.identity = f"client {client}"
             self._limit = CLIENT_FRAME_LIMIT
             self._on_frame = self._on_client_frame
-            old = server.node.clients.get(self.client)
-            server.node.clients[self.client] = self
-            if isinstance(old, Connection):
-                old.close()
-            server.node.clients[self.client] = self
-            ticket = server.tickets.issue(self.client, hello.name)
+            ticket = server.tickets.issue(client, hello.name)
             delay = server.delay_to_region(hello.region)
             self.sender = Sender(server.config.limits.client_bytes * 2, delay)
-            self._accept(Welcome(self._node.name, self.client, ticket, server.layout))
-            for data in self._node.claim_replies(self.client):
-                self.send_reply(data)
+            self._accept(Welcome(self._node.name, client, ticket, server.layout))
+            self._speak_for(client)
+
+    def _problem_with_one_more(self) -> str | None:
+        if len(self._node.clients) >= self._server.config.limits.clients:
+            return "too many clients are connected: try another process"
+        if len(self.sessions) >= _SESSIONS_MAX:
+            return f"{_SESSIONS_MAX} client ids have used this connection: open another one"
+        return None
+
+    def _speak_for(self, client: ProcessId) -> None:
+        clients = self._node.clients
+        old = clients.get(client)
+        clients[client] = self
+        self.sessions.add(client)
+        if isinstance(old, Connection) and old is not self:
+            old.close()
+        for data in self._node.claim_replies(client):
+            self.send_frame(data)
+
+    def _on_attach(self, message: Attach) -> None:
+        if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
+            self._refuse("the ticket does not prove this client id")
+        elif (problem := self._problem_with_one_more()) is not None:
+            self._refuse(problem)
+        else:
+            self._speak_for(message.client)
+
+    def _on_detach(self, message: Detach) -> None:
+        """What it said before may still be on its way here, so it stays among those who may speak."""
+        if self._node.clients.get(message.client) is self:
+            del self._node.clients[message.client]
 
     def _welcome_reader(self, hello: Hello) -> None:
         if hello.name not in self._server.ids or not self._certified("process", hello.name):
@@ -225,11 +254,26 @@ class Connection(FrameProtocol):
 
     # -- clients
 
-    def send_reply(self, data: bytes) -> None:
+    def reply(self, reply: Reply) -> bool:
+        """Whether it is the first of this turn: the caller then sees to it that `send_replies` is called."""
+        is_first = not self._replies
+        ids = self._replies.get(reply.groups)
+        if ids is None:
+            self._replies[reply.groups] = [*reply.ids]
+        else:
+            ids += reply.ids
+        return is_first
+
+    def send_replies(self) -> None:
+        replies, self._replies = self._replies, {}
+        for groups, ids in replies.items():
+            self.send_frame(frame(encode(Reply(groups, tuple(ids)))))
+
+    def send_frame(self, data: bytes) -> None:
         self._node.touch_sender(self.sender, data)
 
     def _say(self, message: msgspec.Struct) -> None:
-        self.send_reply(frame(msgspec.msgpack.encode(message)))
+        self.send_frame(frame(msgspec.msgpack.encode(message)))
 
     def _on_client_frame(self, data: Frame) -> None:
         try:
@@ -240,6 +284,10 @@ class Connection(FrameProtocol):
         match message:
             case Start():
                 self._on_start(message)
+            case Attach():
+                self._on_attach(message)
+            case Detach():
+                self._on_detach(message)
             case Follow():
                 self._on_follow(message)
             case Unfollow():
@@ -250,12 +298,12 @@ class Connection(FrameProtocol):
                 self._on_entry(message)
 
     def _on_start(self, message: Start) -> None:
-        client, known_dst, limit = self.client, self._known_dst, self._server.config.limits.message_bytes
+        sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
         size = 0
         for each in message.messages:
             if (
                 each.count != 1
-                or each.id >> SEQ_BITS != client
+                or each.id >> SEQ_BITS not in sessions
                 or each.dst not in known_dst
                 or len(each.payload) > limit
             ):
@@ -267,15 +315,15 @@ class Connection(FrameProtocol):
         try:
             taken = self._admit(message, size)
             if taken.messages:
-                assert client is not None
-                self._node.take(client, taken)
+                self._node.take(taken.messages[0].id >> SEQ_BITS, taken)
         except Exception as error:
             self._server.fail(error)
 
     def _on_entry(self, message: Wire) -> None:
         """Where messages do not enter by a START: what a client says must be about messages of its own."""
         problem = None
-        if any(id_ >> SEQ_BITS != self.client for id_ in message.about()):
+        senders = {id_ >> SEQ_BITS for id_ in message.about()}
+        if len(senders) != 1 or not senders <= self.sessions:
             problem = "a message carries another sender's id"
         for each in app_messages(message):
             problem = problem or self._problem_with(each)
@@ -283,14 +331,13 @@ class Connection(FrameProtocol):
             self._refuse(problem)
             return
         try:
-            assert self.client is not None
-            self._node.take(self.client, message)
+            self._node.take(senders.pop(), message)
         except Exception as error:
             self._server.fail(error)
 
     def _problem_with(self, message: AppMessage) -> str | None:
         limit = self._server.config.limits.message_bytes
-        if message.id >> SEQ_BITS != self.client:
+        if message.id >> SEQ_BITS not in self.sessions:
             return "a message carries another sender's id"
         if message.count != 1:
             if not self._node.has_batches:

@@ -2,7 +2,8 @@
 
 A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
-direction. A client sends START and the requests below, and gets answers. A reader is a process that asks like a client.
+direction. A client sends START and the requests below, and gets answers; one connection may speak for many client ids. A
+reader is a process that asks like a client.
 """
 
 from __future__ import annotations
@@ -36,6 +37,19 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     client: ProcessId
     ticket: bytes
     layout: bytes  # the cluster's `Layout` as msgpack, for a client
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
+    """Another client id for which this connection speaks."""
+
+    client: ProcessId
+    ticket: bytes
+
+
+class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
+    """It will not speak for this one any more."""
+
+    client: ProcessId
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
@@ -124,7 +138,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
-Request = Start | Follow | Unfollow | StatusQuery | AppStateQuery
+Request = Start | Attach | Detach | Follow | Unfollow | StatusQuery | AppStateQuery
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Reply | Busy | Delivered | Gone | Refused | Status | AppState
 )

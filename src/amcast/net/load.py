@@ -16,8 +16,9 @@ from ..workload import Load, LoadClient, Micro
 from .client import Where, seeds_of
 from .config import client_config, replica_config
 from .control import Layout
-from .driver import ClientDriver, Credentials
+from .driver import ClientDriver
 from .security import client_security
+from .trunk import Credentials, Trunk
 
 _CONNECT_S = 2.0  # a process that is down must not keep the load from the others
 
@@ -66,26 +67,28 @@ async def run_load(
     outstanding: int,
     workload: Micro,
     interval_us: int = 0,
+    connections: int | None = None,
     timeout: float = 600.0,
     progress: Callable[[int], None] | None = None,
     credentials: Credentials | None = None,
 ) -> LoadResult:
-    """All clients in this event loop, each with connections of its own."""
+    """All clients in this event loop, each with connections of its own, or spread over a number that they share."""
     seeds, certs = seeds_of(where)
     if credentials is None:
         tls, name = (None, "client") if certs is None else client_security(certs, "client")
         credentials = Credentials(name, "", tls)
     each, more = divmod(messages, clients)
+    trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]
     drivers: list[ClientDriver] = []
     try:
         for index in range(clients):
             load = Load(each + (index < more), outstanding, interval_us)
-            driver = ClientDriver(credentials, _maker(workload, load))
+            driver = ClientDriver(trunks[index % len(trunks)], _maker(workload, load))
             drivers.append(driver)
             await driver.open(seeds)
         async with asyncio.TaskGroup() as tasks:  # to connect is no part of what is measured
-            for driver in drivers:
-                tasks.create_task(driver.connect(_CONNECT_S))
+            for trunk in trunks:
+                tasks.create_task(trunk.connect(_CONNECT_S))
         return await _drive(drivers, timeout, progress)
     finally:
         for driver in drivers:

@@ -63,7 +63,9 @@ class ClientChannel(Protocol):
 
     open: dict[MessageId, tuple[int, int]]  # what it sent and was not told delivered yet: messages and bytes of each
 
-    def send_reply(self, data: bytes) -> None: ...
+    def reply(self, reply: Reply) -> bool: ...
+    def send_replies(self) -> None: ...
+    def send_frame(self, data: bytes) -> None: ...
 
 
 class Node(Outbox):
@@ -109,6 +111,7 @@ class Node(Outbox):
         self._zero_timers: dict[TimerKey, None] = {}
         self._to_self: list[bytes] = []
         self._dirty: list[Sender] = []
+        self._replying: list[ClientChannel] = []
         self._is_turn_ending = False
         self._inputs = 0  # of this turn
         self._is_quiet = False  # the last turn had hardly any
@@ -199,6 +202,9 @@ class Node(Outbox):
         if self._trace is not None:
             self._trace.flush()
         self.log.commit()
+        replying, self._replying = self._replying, []
+        for channel in replying:
+            channel.send_replies()
         dirty, self._dirty = self._dirty, []
         for sender in dirty:
             sender.flush()
@@ -225,11 +231,12 @@ class Node(Outbox):
         return not self._waits_for_disk
 
     def send(self, to: ProcessId, message: Wire) -> None:
-        if not self._is_gated and to in self.clients:
-            self.messages_out += 1
-            self._send_to_client(to, message, frame(encode(message)))
-        else:
+        if not isinstance(message, Reply):
             self.send_all((to,), message)
+        elif self._is_gated:
+            self._held.append((self._barrier, self._reply, (to, message)))
+        else:
+            self._reply(to, message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         if self._is_gated:
@@ -253,22 +260,34 @@ class Node(Outbox):
             elif receiver == self.id:
                 self._to_self.append(data)
             else:
-                self._send_to_client(receiver, message, framed)
+                self._send_to_client(receiver, framed)
         if not self._is_turn_ending:
             self._touch()
 
-    def _send_to_client(self, client: ProcessId, message: Wire, framed: bytes) -> None:
+    def _send_to_client(self, client: ProcessId, framed: bytes) -> None:
         channel = self.clients.get(client)
         if channel is None:
             self._keep_reply(client, framed)
+        else:
+            channel.send_frame(framed)
+
+    def _reply(self, client: ProcessId, reply: Reply) -> None:
+        """What goes to the same connection in this turn leaves as one."""
+        self.messages_out += 1
+        channel = self.clients.get(client)
+        if channel is None:
+            self._keep_reply(client, frame(encode(reply)))
             return
-        if isinstance(message, Reply):
-            for id_ in message.ids:
-                opened = channel.open.pop(id_, None)
-                if opened is not None:
-                    self.open_messages -= opened[0]
-                    self.open_bytes -= opened[1]
-        channel.send_reply(framed)
+        opened = channel.open
+        for id_ in reply.ids:
+            known = opened.pop(id_, None)
+            if known is not None:
+                self.open_messages -= known[0]
+                self.open_bytes -= known[1]
+        if channel.reply(reply):
+            self._replying.append(channel)
+        if not self._is_turn_ending:
+            self._touch()
 
     def _keep_reply(self, client: ProcessId, framed: bytes) -> None:
         """For a client that is on its way: its message may have entered at another group. It would ask again, later."""

@@ -30,7 +30,6 @@ from .control import (
     Request,
     Status,
 )
-from .driver import Channel, dial
 from .journal import DeliveryLog
 from .links import Delay, Link, RefusedError, Sender
 from .metrics import serve_metrics
@@ -38,6 +37,7 @@ from .node import Node
 from .security import Security
 from .storage import RecordLog
 from .tracing import TraceWriter
+from .trunk import Channel, dial
 
 _CATCH_UP_S = 0.2
 _STATE_TIMEOUT_S = 60.0
@@ -261,9 +261,9 @@ class NodeServer:
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]
-        client = connection.client
-        if client is not None and self.node.clients.get(client) is connection:
-            del self.node.clients[client]
+        for client in connection.sessions:
+            if self.node.clients.get(client) is connection:
+                del self.node.clients[client]
         for count, size in connection.open.values():
             self.node.open_messages -= count
             self.node.open_bytes -= size
