@@ -207,7 +207,8 @@ def register(app: typer.Typer) -> None:
         folder: DirOption = DEFAULT_DIR,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         connections: Annotated[
-            int | None, typer.Option(help="Connections to each node that the clients share; without, one a client.", min=1)
+            int | None,
+            typer.Option(help="Connections to each node that the clients share; without, one a client.", min=1),
         ] = None,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",

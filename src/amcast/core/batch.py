@@ -111,15 +111,30 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
         parts = _decoder.decode(message.payload)
     except msgspec.DecodeError as error:
         return f"not a batch of messages: {error}"
-    if len(parts.sizes) != _NUMBER * message.count or len(parts.offsets) not in (0, len(parts.sizes)):
-        return f"a batch that says it has {message.count} messages does not"
-    offsets, sizes = _unpack_numbers(parts.offsets), _unpack_numbers(parts.sizes)
-    if offsets and (offsets[0] != 0 or any(later <= earlier for earlier, later in pairwise(offsets))):
-        return "the ids in a batch do not rise from its own"
-    if seq_of(message.id) + (offsets[-1] if offsets else message.count - 1) >= SEQ_LIMIT:
+    count, offsets = message.count, parts.offsets
+    if len(parts.sizes) != _NUMBER * count or len(offsets) not in (0, len(parts.sizes)):
+        return f"a batch that says it has {count} messages does not"
+    largest, total = _extent(parts.sizes, count)
+    last = count - 1
+    if offsets:
+        numbers = _unpack_numbers(offsets)
+        last = numbers[-1]
+        if numbers[0] != 0 or any(later <= earlier for earlier, later in pairwise(numbers)):
+            return "the ids in a batch do not rise from its own"
+    if seq_of(message.id) + last >= SEQ_LIMIT:
         return "the ids in a batch run into another sender's"  # who sent something is never a matter of the message
-    if sum(sizes) != len(parts.payloads):
-        return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {sum(sizes)}"
-    if max(sizes) > part_bytes_max:
-        return f"a payload of {max(sizes)} bytes is over the limit of {part_bytes_max}"
+    if total != len(parts.payloads):
+        return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {total}"
+    if largest > part_bytes_max:
+        return f"a payload of {largest} bytes is over the limit of {part_bytes_max}"
     return None
+
+
+def _extent(sizes: bytes, count: int) -> tuple[int, int]:
+    """The largest size, and the sum of them."""
+    first = sizes[:_NUMBER]
+    if sizes == first * count:
+        size = int.from_bytes(first, "little")
+        return size, size * count
+    numbers = _unpack_numbers(sizes)
+    return max(numbers), sum(numbers)

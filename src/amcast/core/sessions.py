@@ -19,6 +19,18 @@ class SessionState(msgspec.Struct, array_like=True):
     settled: int
     seen: dict[int, Timestamp]  # sequence number -> timestamp given here
 
+    def admit(self, seq: int, settled: int, ts: Timestamp) -> None:
+        seen = self.seen
+        seen[seq] = ts
+        if settled > self.settled:
+            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
+            if settled > seq:
+                settled = seq
+            self.settled = settled
+            # Only now and then, when half of what is kept is surely settled: then each costs a constant.
+            if len(seen) > 2 * (seq - settled) + _SLACK:
+                self.seen = {each: given for each, given in seen.items() if each >= settled}
+
 
 class Sessions:
     def __init__(self) -> None:
@@ -41,30 +53,21 @@ class Sessions:
 
     def admit(self, message: AppMessage, ts: Timestamp) -> None:
         """Remembers a message that was ordered, and forgets what its sender says is settled."""
-        sender, seq, settled = message.id >> SEQ_BITS, message.id & SEQ_MASK, message.settled
-        session = self._sessions.get(sender)
+        session = self._sessions.get(message.id >> SEQ_BITS)
         if session is None:
-            session = self._sessions[sender] = SessionState(0, {})
-        session.seen[seq] = ts
-        if settled > session.settled:
-            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-            session.settled = settled = min(settled, seq)
-            # Only now and then, when half of what is kept is surely settled: then each costs a constant.
-            if len(session.seen) > 2 * (seq - settled) + _SLACK:
-                session.seen = {each: given for each, given in session.seen.items() if each >= settled}
+            session = self._sessions[message.id >> SEQ_BITS] = SessionState(0, {})
+        session.admit(message.id & SEQ_MASK, message.settled, ts)
 
     def admit_new(self, message: AppMessage, ts: Timestamp) -> bool:
         """Admits it unless it is known: whether it was new."""
         id_ = message.id
+        seq = id_ & SEQ_MASK
         session = self._sessions.get(id_ >> SEQ_BITS)
-        if session is not None:
-            seq = id_ & SEQ_MASK
-            if seq < session.settled or seq in session.seen:
-                return False
-            if message.settled <= session.settled:
-                session.seen[seq] = ts
-                return True
-        self.admit(message, ts)
+        if session is None:
+            session = self._sessions[id_ >> SEQ_BITS] = SessionState(0, {})
+        elif seq < session.settled or seq in session.seen:
+            return False
+        session.admit(seq, message.settled, ts)
         return True
 
     def dump(self) -> dict[ProcessId, SessionState]:

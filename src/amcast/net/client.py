@@ -97,9 +97,7 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
 class AsyncClient:
     """Made by `connect`. It belongs to the event loop in which it was opened."""
 
-    def __init__(
-        self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None
-    ) -> None:
+    def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None) -> None:
         self._seeds = seeds
         self._credentials = credentials
         self._trunk = trunk  # another client's

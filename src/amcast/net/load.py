@@ -9,8 +9,10 @@ from random import Random
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
+from ..core.ids import SEQ_LIMIT
 from ..protocols import Reply, protocol
 from ..workload import Load, LoadClient, Micro
 from .client import Where, seeds_of
@@ -20,7 +22,11 @@ from .driver import ClientDriver
 from .security import client_security
 from .trunk import Credentials, Trunk
 
+_PACKED = 16_384  # ids
 _CONNECT_S = 2.0  # a process that is down must not keep the load from the others
+
+
+Int64s = npt.NDArray[np.int64]
 
 
 class LoadResult(msgspec.Struct, frozen=True):
@@ -31,19 +37,21 @@ class LoadResult(msgspec.Struct, frozen=True):
 
 
 class TimedClient(LoadClient):
-    """Notes when each message was sent and when all its groups had answered."""
+    """Notes when messages were sent, one after the other, and when all their groups had answered."""
 
     def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
         replica = replica_config(layout.protocol, layout.network, layout.options)
         spec = protocol(layout.protocol).configured(replica)
         config = client_config(layout.network)
         super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
-        self._sent_at: dict[MessageId, int] = {}
-        self.latencies_ns: list[int] = []
+        self._sent_at: list[tuple[int, int]] = []  # so many messages, and nanoseconds
+        self._done_at: list[tuple[int, int]] = []
+        self._done: list[MessageId] = []
+        self._done_before: list[Int64s] = []  # packed
         self.finished = asyncio.Event()
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        self._sent_at.update(dict.fromkeys([message.id for message in messages], time.perf_counter_ns()))
+        self._sent_at.append((len(messages), time.perf_counter_ns()))
         super().on_multicast_all(messages, out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
@@ -54,9 +62,29 @@ class TimedClient(LoadClient):
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
         if completed:
-            now, sent_at = time.perf_counter_ns(), self._sent_at.pop
-            self.latencies_ns += [now - sent_at(message.id) for message in completed]
+            self._done_at.append((len(completed), time.perf_counter_ns()))
+            self._done += [message.id for message in completed]
+            if len(self._done) > _PACKED:
+                self._done_before.append(np.array(self._done, np.int64))
+                self._done = []
         return completed
+
+    @property
+    def done(self) -> int:
+        return sum(map(len, self._done_before)) + len(self._done)
+
+    def latencies_ns(self) -> Int64s:
+        """In the order in which the messages were done."""
+        sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
+        ids = np.concatenate([*self._done_before, np.array(self._done, np.int64)])
+        latencies: Int64s = done_ns - sent_ns[ids & (SEQ_LIMIT - 1)]
+        return latencies
+
+
+def _spread(runs: list[tuple[int, int]]) -> Int64s:
+    """A time for each message."""
+    counts, times = np.array(runs, np.int64).reshape(-1, 2).T
+    return np.repeat(times, counts)
 
 
 async def run_load(
@@ -118,7 +146,7 @@ async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable
         if reporter is not None:
             reporter.cancel()
     seconds = time.perf_counter() - begun
-    latencies = np.concatenate([np.array(client.latencies_ns, np.int64) for client in timed]) / 1e3
+    latencies = np.concatenate([client.latencies_ns() for client in timed]) / 1e3
     names = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
     figures = {name: float(np.percentile(latencies, q)) for name, q in names.items()}
     figures["mean"] = float(latencies.mean())
@@ -127,5 +155,5 @@ async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable
 
 async def _report(clients: list[TimedClient], progress: Callable[[int], None]) -> None:
     while True:
-        progress(sum(len(client.latencies_ns) for client in clients))
+        progress(sum(client.done for client in clients))
         await asyncio.sleep(0.2)

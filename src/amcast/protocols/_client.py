@@ -104,16 +104,13 @@ class Client(Process):
         return self.new_messages(((dst, payload),))[0]
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
-        seq, settled, base, known = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked.get
-        messages: list[AppMessage] = []
-        for dst, payload in wanted:
-            checked = known(dst)
-            if checked is None or len(payload) > PAYLOAD_LIMIT or seq >= SEQ_LIMIT:
-                checked = self._check(seq, dst, payload)
-            messages.append(AppMessage(base | seq, checked, payload, settled))
-            seq += 1
-        self._next_seq = seq
-        return messages
+        seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
+        if seq + len(wanted) > SEQ_LIMIT or not all(
+            [dst in checked and len(payload) <= PAYLOAD_LIMIT for dst, payload in wanted]
+        ):
+            checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
+        self._next_seq = seq + len(wanted)
+        return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
 
     def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
         """The destinations in good order; an error for what can't be sent."""
@@ -216,18 +213,16 @@ class Client(Process):
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
+        dst = messages[0].dst
+        if all([message.dst == dst for message in messages]):
+            return _cut(messages, _BATCH_BYTES, self._config.batch)
         by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
         for message in messages:
-            dst = message.dst
-            if dst in by_dst:
-                by_dst[dst].append(message)
-            else:
-                by_dst[dst] = [message]
+            by_dst.setdefault(message.dst, []).append(message)
         batches: list[list[AppMessage]] = []
         for same in by_dst.values():
             batches += _cut(same, _BATCH_BYTES, self._config.batch)
-        if len(batches) > 1:
-            batches.sort(key=_first_id)
+        batches.sort(key=_first_id)
         return batches
 
     def _retry_all(self, out: Outbox) -> None:
