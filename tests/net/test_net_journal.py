@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from random import Random
 
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
-from amcast.net import _history, journal
+from amcast.net import _history, _segments, journal
 from amcast.net._segments import FILE_HEADER
 from amcast.net.journal import DeliveryLog, PositionGoneError
 from amcast.net.storage import CorruptLogError, Durability
@@ -504,35 +504,19 @@ def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypat
     log.close()
 
 
-def test_much_is_synced_before_anybody_asks_and_who_asks_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_syncing, may_end = threading.Event(), threading.Event()
-    power = PowerLoss(monkeypatch, tmp_path / "log")
-    real = _history.sync
-
-    def slow_sync(fd: int) -> None:
-        if threading.current_thread() is not asking:
-            is_syncing.set()
-            assert may_end.wait(WAIT_S)
-        real(fd)
-
-    monkeypatch.setattr(_history, "sync", slow_sync)
-    monkeypatch.setattr(journal, "_SYNC_BYTES", 1_000)
-    log = open_log(tmp_path / "log", segment_bytes=300)
-    asking = threading.Thread(target=log.sync)
-    deliver(log, 0, 50)
-    log.flush()
-    assert is_syncing.wait(WAIT_S)  # by a thread of the log itself
-    deliver(log, 50, 100)
-    asking.start()
-    asking.join(0.2)
-    assert asking.is_alive()  # what it is to make durable includes what the other has not done yet
-    may_end.set()
-    asking.join()
-    again = open_log(power.image(tmp_path / "image"))
-    assert read_all(again) == [entry(position) for position in range(100)]
-    again.close()
+def test_the_kernel_is_asked_to_write_what_is_new_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []  # offset and length
+    monkeypatch.setattr(_segments, "start_writing", lambda fd, offset, length: asked.append((offset, length)))
+    monkeypatch.setattr(_segments, "_BEHIND_BYTES", 1_000)
+    log = open_log(tmp_path)
+    for position in range(100):
+        deliver(log, position, position + 1)
+        log.flush()
+    (path,) = tmp_path.glob("delivered-*")
+    assert len(asked) > 3
+    assert asked[0][0] == 0
+    assert all(offset + length == after for (offset, length), (after, _) in pairwise(asked))
+    assert path.stat().st_size - sum(asked[-1]) < 1_000
     log.close()
 
 

@@ -62,6 +62,12 @@ def sync(fd: int) -> None:
         raise SyncFailedError(*error.args) from error
 
 
+def start_writing(fd: int, offset: int, length: int) -> None:
+    """Asks the kernel to write this part to the disk, without waiting. What is dirty or on its way stays in its memory."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
+
 def sync_folder(folder: Path) -> None:
     """Makes names durable: of files that were created, renamed or deleted."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

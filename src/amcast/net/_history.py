@@ -171,6 +171,7 @@ class History:
             position += count
             offset += len(frames[-1])
         file.append(b"".join(frames))
+        file.write_behind()
         index = self._indexes[self._firsts[-1]]
         for place in places:
             index.add(*place)

@@ -24,7 +24,16 @@ from pathlib import Path
 from zlib import crc32
 
 from ..core import UsageError
-from ._disk import LOCK_FILE, USED_FILE, CorruptLogError, sync, sync_folder, write_at, write_file
+from ._disk import (
+    LOCK_FILE,
+    USED_FILE,
+    CorruptLogError,
+    start_writing,
+    sync,
+    sync_folder,
+    write_at,
+    write_file,
+)
 
 VERSION = 1
 SALT_FILE = "salt"
@@ -41,6 +50,7 @@ _FRAME = struct.Struct("<4sIIIQQQ")
 _CHECKED = 8  # from here on the header is under its checksum
 FRAME_HEADER = _FRAME.size
 _FRAME_MAGIC = b"\xa7frm"
+_BEHIND_BYTES = 1 << 20
 
 Frame = tuple[int, int, int, memoryview]  # first number, count, claim, body
 Header = tuple[int, int, int, int, int]  # body's checksum, count, length, first number, claim
@@ -173,6 +183,7 @@ class SegmentFile:
         self.fd = fd
         self.path = path
         self.size = size
+        self._leaving = size  # up to here the kernel was asked to write to the disk
 
     @classmethod
     def create(cls, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
@@ -222,6 +233,12 @@ class SegmentFile:
             os.ftruncate(self.fd, self.size)
             raise
         self.size += len(data)
+
+    def write_behind(self) -> None:
+        """Lets the kernel begin with what is there, now and then, so that little is left to do when it is synced."""
+        if self.size - self._leaving >= _BEHIND_BYTES:
+            start_writing(self.fd, self._leaving, self.size - self._leaving)
+            self._leaving = self.size
 
     def trim(self) -> None:
         """Cuts off what is left from a former use."""

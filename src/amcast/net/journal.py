@@ -2,8 +2,7 @@
 
 Appending keeps the message in memory; `flush`, once a turn of the event loop, writes what was appended at one go. That
 survives the process. What the machine may forget is delivered again from the record log, up to the next snapshot:
-before a snapshot takes the place of the records, `sync` must have run. It has little left to do then, because now and
-then the log syncs itself, beside its writes.
+before a snapshot takes the place of the records, `sync` must have run.
 
 Recent messages are read from memory, older ones from the disk. The oldest are dropped, a segment at a time. What was
 delivered as a batch is kept as one; readers get its messages.
@@ -16,7 +15,6 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from ..core import AppMessage, message_name, unpack_delivery
@@ -30,7 +28,6 @@ _WINDOW_MESSAGES = 65_536
 _WINDOW_BYTES = 128 << 20
 _WINDOW_SLACK = 1.125  # the window is cut seldom, because cutting moves all that stays
 _COMPARED_BYTES = 1 << 20
-_SYNC_BYTES = 8 << 20  # are synced beside the writes, so that little is left to sync when a snapshot waits for it
 _MEMORY_ENTRIES = 64  # without a disk, the window is looked after now and then
 
 
@@ -52,9 +49,6 @@ class DeliveryLog:
         self._has_batches = has_batches
         self._keep = keep_messages if history is not None else min(keep_messages, _WINDOW_MESSAGES)
         self._access = threading.Lock()
-        self._one_sync = threading.Lock()  # a later one would claim what an earlier one has not done yet
-        self._beside: threading.Thread | None = None
-        self._unsynced = 0  # bytes
         self.note = history.note if history is not None else None
         self.next = history.next if history is not None else 0
         self._window: list[Entry] = []
@@ -135,38 +129,26 @@ class DeliveryLog:
         if new and (self._history is not None or new >= _MEMORY_ENTRIES):
             with self._access:
                 self._flush()
-            if self._unsynced >= _SYNC_BYTES and self._history is not None and not self._one_sync.locked():
-                self._unsynced = 0  # also if the disk can't: it is asked again when there is more
-                self._beside = threading.Thread(target=self._sync_beside, name=f"sync {self._folder}", daemon=True)
-                self._beside.start()
 
     def sync(self) -> None:
         """All that was appended is durable, or this raises an error; once it did, it always does."""
         if self._history is None:
             return
-        with self._one_sync:
-            with self._access:
-                if self._failure is not None:
-                    raise self._failure
-                if not self._flush():
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
-                position, fds = self._history.begin_sync()
-                self._unsynced = 0
-            try:
-                sync_and_close(fds, self._folder)
-            except OSError as error:
-                self._failure = error
-                raise
-            with self._access:
-                self._history.end_sync(position)
-
-    def _sync_beside(self) -> None:
-        with suppress(OSError):  # whoever needs it to be durable is told
-            self.sync()
+        with self._access:
+            if self._failure is not None:
+                raise self._failure
+            if not self._flush():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+            position, fds = self._history.begin_sync()
+        try:
+            sync_and_close(fds, self._folder)
+        except OSError as error:
+            self._failure = error
+            raise
+        with self._access:
+            self._history.end_sync(position)
 
     def close(self) -> None:
-        if self._beside is not None:
-            self._beside.join()
         if self._folder_lock >= 0 and self._history is not None:
             self.flush()
             self._history.close()
@@ -184,10 +166,8 @@ class DeliveryLog:
                     raise
                 return False
             self._history.drop_before(self._history.next - self._keep)
-        size = sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
         self._window_flushed += len(new)
-        self._window_bytes += size
-        self._unsynced += size
+        self._window_bytes += sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
         self._cut_window()
         return True
 
