@@ -64,7 +64,7 @@ class PacedClient(Client):
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
             now = time.perf_counter_ns()
-            self.latencies_ns += [now - self._due_at.pop(id_) for id_ in self.on_reply(sender, message)]
+            self.latencies_ns += [now - self._due_at.pop(done.id) for done in self.on_reply(sender, message)]
 
 
 class Paced:

@@ -58,7 +58,7 @@ def test_messages_to_the_same_groups_are_sent_as_one() -> None:
     done = client.on_reply(0, Reply((1, 2), tuple(batch.id for batch in rest)))
     assert (len(done), client.outstanding) == (7, 3)
     assert client.new_message((1,), b"").settled == 1
-    assert list(client.sent_with(late.id)) == [each.id for each in unpack(late)]
+    assert [each.id for each in client.sent_with(late.id)] == [each.id for each in unpack(late)]
     assert len(client.on_reply(0, Reply((1,), (late.id,)))) == 3
     assert client.outstanding == 0
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import msgspec
 
-from .ids import SEQ_LIMIT, GroupId, MessageId, seq_of
+from .ids import SEQ_LIMIT, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
 
@@ -46,21 +46,9 @@ def pack(messages: Sequence[AppMessage]) -> AppMessage:
     id_ = first.id
     is_run = last.id - id_ == count - 1
     offsets = b"" if is_run else _pack_numbers([message.id - id_ for message in messages])
-    return _packed(id_, first.dst, [message.payload for message in messages], last.settled, offsets)
-
-
-def pack_run(id_: MessageId, dst: tuple[GroupId, ...], payloads: Sequence[bytes], settled: int) -> AppMessage:
-    """Messages that never were: their ids follow one another."""
-    return (
-        AppMessage(id_, dst, payloads[0], settled) if len(payloads) == 1 else _packed(id_, dst, payloads, settled, b"")
-    )
-
-
-def _packed(
-    id_: MessageId, dst: tuple[GroupId, ...], payloads: Sequence[bytes], settled: int, offsets: bytes
-) -> AppMessage:
+    payloads = [message.payload for message in messages]
     parts = Parts(offsets, _pack_numbers(list(map(len, payloads))), b"".join(payloads))
-    return AppMessage(id_, dst, _encoder.encode(parts), settled, len(payloads))
+    return AppMessage(id_, first.dst, _encoder.encode(parts), last.settled, count)
 
 
 def unpack(message: AppMessage) -> list[AppMessage]:

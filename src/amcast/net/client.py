@@ -81,8 +81,8 @@ class WaitingClient(Client):
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
-            for id_ in self.on_reply(sender, message):
-                future = self.waiting.pop(id_, None)
+            for completed in self.on_reply(sender, message):
+                future = self.waiting.pop(completed.id, None)
                 if future is not None and not future.done():
                     future.set_result(None)
 
@@ -132,7 +132,7 @@ class AsyncClient:
 
     def _note_busy(self, ids: Sequence[MessageId]) -> None:
         for id_ in ids:
-            self._busy.update(self._process.sent_with(id_))
+            self._busy.update([message.id for message in self._process.sent_with(id_)])
 
     @property
     def layout(self) -> Layout:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..core import MessageId, Outbox, ProcessId, Topology, Wire
+from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
 from ..core.ids import SEQ_LIMIT
 from ..protocols import Reply, protocol
 from ..workload import Load, LoadClient, Micro
@@ -50,21 +50,20 @@ class TimedClient(LoadClient):
         self._done_before: list[Int64s] = []  # packed
         self.finished = asyncio.Event()
 
-    def _send(self, count: int, out: Outbox) -> None:
-        now, before = time.perf_counter_ns(), self._sent
-        super()._send(count, out)
-        self._sent_at.append((self._sent - before, now))
+    def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
+        self._sent_at.append((len(messages), time.perf_counter_ns()))
+        super().on_multicast_all(messages, out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         super().on_message(sender, message, out)
         if isinstance(message, Reply) and self.is_done:
             self.finished.set()
 
-    def on_reply(self, sender: ProcessId, reply: Reply) -> list[MessageId]:
+    def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
         if completed:
             self._done_at.append((len(completed), time.perf_counter_ns()))
-            self._done += completed
+            self._done += [message.id for message in completed]
             if len(self._done) > _PACKED:
                 self._done_before.append(np.array(self._done, np.int64))
                 self._done = []

@@ -29,7 +29,6 @@ from ..core import (
     pack,
     seq_of,
 )
-from ..core.batch import pack_run, unpack_ids
 from ..core.ids import SEQ_BITS, SEQ_LIMIT
 from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
@@ -66,11 +65,11 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outstanding:
     """What was sent as one, and whose answers are awaited."""
 
-    __slots__ = ("ids", "is_done", "message", "missing", "sent", "ticks")
+    __slots__ = ("is_done", "message", "missing", "parts", "sent", "ticks")
 
-    def __init__(self, message: AppMessage, ids: Sequence[MessageId], sent: Wire | None) -> None:
+    def __init__(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
         self.message = message
-        self.ids = ids  # of what the application multicast: more than one is a batch
+        self.parts = parts  # what the application multicast: more than one is a batch
         self.sent = sent  # what an entry has to send again
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
@@ -121,10 +120,10 @@ class Client(Process):
             self._checked[dst] = checked
         return checked
 
-    def sent_with(self, id_: MessageId) -> Sequence[MessageId]:
+    def sent_with(self, id_: MessageId) -> Sequence[AppMessage]:
         """The messages of a batch that waits for answers."""
         entry = self._outstanding.get(id_)
-        return () if entry is None else entry.ids
+        return () if entry is None else entry.parts
 
     def on_start(self, out: Outbox) -> None:
         """A client waits for something to send."""
@@ -137,60 +136,30 @@ class Client(Process):
         self.outstanding += len(messages)
         if self._entry is not None:
             for message in messages:
-                self._remember(message, (message.id,), self._entry.send(message, out))
+                self._remember(message, (message,), self._entry.send(message, out))
         else:
-            self._queue(messages, out)
-        self._retry_later(out)
-
-    def multicast_many(self, dst: tuple[GroupId, ...], payloads: Sequence[bytes], out: Outbox) -> Sequence[MessageId]:
-        """To the same groups: where batches are allowed, they are made at once. Returns the ids."""
-        if self._config.batch == 1 or self._entry is not None:
-            messages = self.new_messages([(dst, payload) for payload in payloads])
-            self.on_multicast_all(messages, out)
-            return [message.id for message in messages]
-        first, sizes = self._next_seq, list(map(len, payloads))
-        checked = self._checked.get(dst)
-        if checked is None or max(sizes) > PAYLOAD_LIMIT or first + len(payloads) > SEQ_LIMIT:
-            for payload in payloads:
-                checked = self._check(first + len(payloads) - 1, dst, payload)
-        assert checked is not None
-        id_ = self._process << SEQ_BITS | first
-        batches = [
-            pack_run(id_ + start, checked, payloads[start:stop], self._settled)
-            for start, stop in _cuts(sizes, _BATCH_BYTES, self._config.batch)
-        ]
-        self._next_seq += len(payloads)
-        out.multicast_all(batches)
-        self.outstanding += len(payloads)
-        self._queue(batches, out)
-        self._retry_later(out)
-        return range(id_, id_ + len(payloads))
-
-    def _queue(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        if not self._waiting:
-            out.set_timer(_SEND, 0)
-        self._waiting.extend(messages)
-
-    def _retry_later(self, out: Outbox) -> None:
+            if not self._waiting:
+                out.set_timer(_SEND, 0)
+            self._waiting.extend(messages)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
 
-    def _remember(self, message: AppMessage, ids: Sequence[MessageId], sent: Wire | None) -> None:
-        entry = self._outstanding[message.id] = Outstanding(message, ids, sent)
+    def _remember(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
+        entry = self._outstanding[message.id] = Outstanding(message, parts, sent)
         self._in_order.append(entry)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
             self.on_reply(sender, message)
 
-    def on_reply(self, sender: ProcessId, reply: Reply) -> list[MessageId]:
+    def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         """The messages that are delivered everywhere now."""
         group = self._topology.group_of(sender)
         if group is None:
             return []
         self._leader[group] = sender
-        completed: list[MessageId] = []
+        completed: list[AppMessage] = []
         for id_ in reply.ids:
             entry = self._outstanding.get(id_)
             if entry is not None:
@@ -198,7 +167,7 @@ class Client(Process):
                 if not entry.missing:
                     entry.is_done = True
                     del self._outstanding[id_]
-                    completed.extend(entry.ids)
+                    completed.extend(entry.parts)
         if completed:
             self.outstanding -= len(completed)
             self._move_mark()
@@ -227,8 +196,9 @@ class Client(Process):
         else:
             self._waiting = []
         starting: dict[ProcessId, list[AppMessage]] = {}
-        for message in self._batches(leaving):
-            self._remember(message, unpack_ids(message), None)
+        for parts in self._batches(leaving):
+            message = pack(parts)
+            self._remember(message, parts, None)
             for group in self._entry_groups(message, self._topology):
                 leader = self._leader.get(group)
                 if leader is None:
@@ -241,17 +211,18 @@ class Client(Process):
             for some in _cut(messages, _START_BYTES, len(messages)):
                 out.send(leader, Start(tuple(some)))
 
-    def _batches(self, messages: list[AppMessage]) -> list[AppMessage]:
+    def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
-        batches = [message for message in messages if message.count > 1]
+        dst = messages[0].dst
+        if all([message.dst == dst for message in messages]):
+            return _cut(messages, _BATCH_BYTES, self._config.batch)
         by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
-        for message in messages if len(batches) < len(messages) else ():
-            if message.count == 1:
-                by_dst.setdefault(message.dst, []).append(message)
+        for message in messages:
+            by_dst.setdefault(message.dst, []).append(message)
+        batches: list[list[AppMessage]] = []
         for same in by_dst.values():
-            batches += map(pack, _cut(same, _BATCH_BYTES, self._config.batch))
-        if len(batches) > 1:
-            batches.sort(key=_id)
+            batches += _cut(same, _BATCH_BYTES, self._config.batch)
+        batches.sort(key=_first_id)
         return batches
 
     def _retry_all(self, out: Outbox) -> None:
@@ -282,30 +253,26 @@ class Client(Process):
         return silent + [group for group in dst if group in entry.missing and group not in entries]
 
 
-def _id(message: AppMessage) -> MessageId:
-    return message.id
+def _first_id(parts: list[AppMessage]) -> MessageId:
+    return parts[0].id
 
 
 def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> list[list[AppMessage]]:
     """In order, into as few as the limits allow."""
     if len(messages) == 1:
         return [messages]
-    cuts = _cuts([len(message.payload) for message in messages], bytes_max, count_max)
-    return [messages[start:stop] for start, stop in cuts]
-
-
-def _cuts(sizes: list[int], bytes_max: int, count_max: int) -> list[tuple[int, int]]:
-    """From where to where."""
-    if len(sizes) <= count_max and sum(sizes) <= bytes_max:
-        return [(0, len(sizes))]
-    cuts: list[tuple[int, int]] = []
-    start = total = 0
-    for at, size in enumerate(sizes):
-        if at > start and (at - start == count_max or total + size > bytes_max):
-            cuts.append((start, at))
-            start, total = at, 0
-        total += size
-    return [*cuts, (start, len(sizes))]
+    if len(messages) <= count_max and sum([len(message.payload) for message in messages]) <= bytes_max:
+        return [messages]
+    cut: list[list[AppMessage]] = []
+    size = 0
+    for message in messages:
+        length = len(message.payload)
+        if not cut or len(cut[-1]) == count_max or size + length > bytes_max:
+            cut.append([])
+            size = 0
+        cut[-1].append(message)
+        size += length
+    return cut
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

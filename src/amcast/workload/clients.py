@@ -78,8 +78,4 @@ class LoadClient(Client):
         if count <= 0:
             return
         self._sent += count
-        if self._config.batch == 1:
-            self.on_multicast_all(self.new_messages(self._workload.draw(self._topology, self._rng, count)), out)
-        else:
-            for dst, payloads in self._workload.draw_by_destination(self._topology, self._rng, count):
-                self.multicast_many(dst, payloads, out)
+        self.on_multicast_all(self.new_messages(self._workload.draw(self._topology, self._rng, count)), out)

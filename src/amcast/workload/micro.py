@@ -32,16 +32,6 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return [(topology.groups, payload)] * count
         return [(self.destinations(topology, rng), payload) for _ in range(count)]
 
-    def draw_by_destination(
-        self, topology: Topology, rng: Random, count: int
-    ) -> list[tuple[tuple[GroupId, ...], list[bytes]]]:
-        if self.dst_min == len(topology.groups):
-            return [(topology.groups, [self.payload(rng)] * count)]
-        found: dict[tuple[GroupId, ...], list[bytes]] = {}
-        for dst, payload in self.draw(topology, rng, count):
-            found.setdefault(dst, []).append(payload)
-        return list(found.items())
-
     def destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
         groups = topology.groups
         count = self.dst_min if self.dst_min == self.dst_max else rng.randint(self.dst_min, self.dst_max)
