@@ -8,7 +8,7 @@ from struct import Struct
 from typing import cast
 
 _LENGTH = Struct(">I")
-_BUFFER = 64 << 10
+_BUFFER = 256 << 10  # a frame for a thousand small messages fits; the kernel gives memory where it is used
 
 Frame = memoryview
 
@@ -66,7 +66,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self._replace_buffer(_BUFFER)
         elif needed > len(self._buffer) - self._start:
             if needed > len(self._buffer):
-                self._replace_buffer(needed)
+                self._replace_buffer(1 << (needed - 1).bit_length())  # the next one may be a little larger
             else:
                 self._view[:left] = bytes(self._view[self._start : self._end])
                 self._start, self._end = 0, left
