@@ -18,8 +18,8 @@ from amcast.core import MessageId, Outbox, ProcessId, Topology, Wire
 from amcast.net.config import client_config
 from amcast.net.control import Layout
 from amcast.net.driver import ClientDriver
-from amcast.net.trunk import Credentials, Trunk
 from amcast.net.run import run_in_loop
+from amcast.net.trunk import Credentials, Trunk
 from amcast.protocols import Client, Reply, protocol
 
 from ._jobs import say

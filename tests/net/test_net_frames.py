@@ -15,7 +15,7 @@ import pytest
 from amcast.consensus.multipaxos.messages import Accept, Accepted, CatchUp, Heartbeat, Learn, Promise, State
 from amcast.core import AppMessage, BadFrameError, encode, message_id, pack
 from amcast.net.client import connect
-from amcast.net.control import VERSION, Follow, Hello, Refused, Start, StatusQuery, Welcome
+from amcast.net.control import VERSION, Attach, Detach, Follow, Hello, Refused, Start, StatusQuery, Welcome
 from amcast.net.framing import FrameProtocol, frame
 from amcast.protocols import Reply, protocol
 
@@ -268,7 +268,8 @@ def samples(me: int) -> list[bytes]:
         Promise(1, 0, 0, 0, ()),
         State(1, 0, {}, b""),
     ]
-    return [*(encode(wire) for wire in wires), msgspec.msgpack.encode(Follow(1, 0))]
+    requests = (Follow(1, 0), Attach(me, bytes(32)), Detach(me))
+    return [*(encode(wire) for wire in wires), *(msgspec.msgpack.encode(request) for request in requests)]
 
 
 def spoilt(rng: Random, pool: list[bytes]) -> bytes:

@@ -63,7 +63,7 @@ def sync(fd: int) -> None:
 
 
 def start_writing(fd: int, offset: int, length: int) -> None:
-    """Asks the kernel to write this part to the disk, without waiting. What is dirty or on its way stays in its memory."""
+    """Asks the kernel to begin with this part, and does not wait. Where it can't be asked, `sync` has more to do."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 

@@ -2,8 +2,8 @@
 
 A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
-direction. A client sends START and the requests below, and gets answers; one connection may speak for many client ids. A
-reader is a process that asks like a client.
+direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
+each of them proved. A reader is a process that asks like a client.
 """
 
 from __future__ import annotations

@@ -105,9 +105,8 @@ class Client(Process):
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
         seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
-        if seq + len(wanted) > SEQ_LIMIT or not all(
-            [dst in checked and len(payload) <= PAYLOAD_LIMIT for dst, payload in wanted]
-        ):
+        largest = max([len(payload) for _, payload in wanted], default=0)
+        if seq + len(wanted) > SEQ_LIMIT or largest > PAYLOAD_LIMIT or not checked.keys() >= {dst for dst, _ in wanted}:
             checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
         self._next_seq = seq + len(wanted)
         return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
@@ -213,8 +212,7 @@ class Client(Process):
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
-        dst = messages[0].dst
-        if all([message.dst == dst for message in messages]):
+        if [message.dst for message in messages].count(messages[0].dst) == len(messages):
             return _cut(messages, _BATCH_BYTES, self._config.batch)
         by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
         for message in messages:

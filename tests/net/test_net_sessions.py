@@ -1,0 +1,203 @@
+"""Many senders on the connections of one program: each is itself, and none is in the way of another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from amcast.core import AppMessage, encode, message_id
+from amcast.core.ids import SEQ_BITS
+from amcast.net.client import AsyncClient, connect
+from amcast.net.config import Limits
+from amcast.net.connection import Connection
+from amcast.net.control import Attach, Busy, Detach
+from amcast.net.trunk import Credentials, Trunk, _joined
+from amcast.protocols import Reply, Start
+
+from .clusters import Cluster, eventually, run, running
+from .test_net_frames import Caller, client_hello, framed, welcome
+
+_answers: msgspec.msgpack.Decoder[Reply | Busy] = msgspec.msgpack.Decoder(Reply | Busy)
+
+
+def connections_of_clients(cluster: Cluster, name: str) -> list[Connection]:
+    return [each for each in cluster.servers[name].connections if each.sessions]
+
+
+def clients_at(cluster: Cluster, name: str) -> int:
+    return len(cluster.servers[name].node.clients)
+
+
+async def delivered(client: AsyncClient, group: str, count: int) -> list[AppMessage]:
+    found: list[AppMessage] = []
+    async for delivery in client.deliveries(group):
+        found.append(delivery.message)
+        if len(found) == count:
+            break
+    return found
+
+
+def test_sessions_share_connections_and_each_is_a_sender_of_its_own(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=2) as cluster, connect(cluster.config) as client:
+            async with client.session() as second, client.session() as third:
+                senders = [client, second, third]
+                ids = await asyncio.gather(
+                    *[each.multicast(["g1", "g2"], b"%d" % number) for each in senders for number in range(50)]
+                )
+                assert len({id_ >> SEQ_BITS for id_ in ids}) == 3
+                assert [id_ & ((1 << SEQ_BITS) - 1) for id_ in ids] == [*range(50)] * 3
+                leader = cluster.leader(1)
+                assert len(connections_of_clients(cluster, leader)) == 1
+                assert clients_at(cluster, leader) == 3
+                messages = await delivered(client, "g1", 150)
+            assert sorted(message.id for message in messages) == sorted(ids)
+            await eventually(lambda: clients_at(cluster, cluster.leader(1)) == 1, "those that left are forgotten")
+            await client.multicast(["g1"], b"after")
+
+    run(test)
+
+
+def test_the_first_session_may_leave_before_the_others(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            client = connect(cluster.config)
+            await client.__aenter__()
+            async with client.session() as other:
+                await other.multicast(["g1"], b"one")
+                await client.__aexit__(None, None, None)
+                await other.multicast(["g1"], b"two")
+                leader = cluster.leader(1)
+                (connection,) = connections_of_clients(cluster, leader)
+                connection.close()  # it comes again without the one that left
+                await other.multicast(["g1"], b"three")
+                assert [message.payload for message in await delivered(other, "g1", 3)] == [b"one", b"two", b"three"]
+            await eventually(lambda: not connections_of_clients(cluster, leader), "the last one closes the connections")
+
+    run(test)
+
+
+def test_all_sessions_go_on_after_a_connection_breaks_or_a_leader_ends(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            running(tmp_path / "c", groups=1) as cluster,
+            connect(cluster.config) as client,
+            client.session() as second,
+            client.session() as third,
+        ):
+            senders = [client, second, third]
+            await asyncio.gather(*[each.multicast(["g1"], b"first") for each in senders])
+            for connection in connections_of_clients(cluster, cluster.leader(1)):
+                connection.close()
+            await asyncio.gather(*[each.multicast(["g1"], b"second") for each in senders])
+            await cluster.stop(cluster.leader(1))
+            await asyncio.gather(*[each.multicast(["g1"], b"third") for each in senders])
+            messages = await delivered(client, "g1", 9)
+            assert sorted(message.payload for message in messages) == [b"first"] * 3 + [b"second"] * 3 + [b"third"] * 3
+            assert len({message.id for message in messages}) == 9
+
+    run(test)
+
+
+def test_a_connection_speaks_only_for_ids_that_it_has_proved(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            leader = cluster.leader(1)
+            async with Caller.dial(cluster, leader) as other, Caller.dial(cluster, leader) as caller:
+                stranger = await welcome(other, client_hello(name="other"))
+                await welcome(caller, client_hello())
+                caller.say(framed(Attach(stranger.client, stranger.ticket)))  # it was given to another name
+                assert await caller.reason() == "the ticket does not prove this client id"
+            async with Caller.dial(cluster, leader) as caller:
+                me = await welcome(caller, client_hello())
+                message = AppMessage(message_id(me.client + 1, 0), (1,), b"", 0)
+                caller.say(framed(Start((message,))))
+                assert await caller.reason() == "a message carries another sender's id"
+
+    run(test)
+
+
+def test_what_was_said_before_a_session_left_may_come_after(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            leader = cluster.leader(1)
+            async with Caller.dial(cluster, leader) as first, Caller.dial(cluster, leader) as caller:
+                gone = await welcome(first, client_hello())
+                stays = await welcome(caller, client_hello())
+                caller.say(framed(Attach(gone.client, gone.ticket)))
+                caller.say(framed(Detach(gone.client)))
+                late = AppMessage(message_id(gone.client, 0), (1,), b"late", 0)
+                own = AppMessage(message_id(stays.client, 0), (1,), b"own", 0)
+                caller.say(framed(Start((late, own))))
+                answer = _answers.decode(await caller.hear())
+                assert answer == Reply((1,), (own.id,))
+            async with connect(cluster.config) as client:
+                assert [message.payload for message in await delivered(client, "g1", 2)] == [b"late", b"own"]
+
+    run(test)
+
+
+def test_one_connection_answers_for_all_its_sessions_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            running(tmp_path / "c", groups=1) as cluster,
+            Caller.dial(cluster, cluster.leader(1)) as caller,
+            Caller.dial(cluster) as other,
+        ):
+            mine, another = await welcome(caller, client_hello()), await welcome(other, client_hello())
+            caller.say(framed(Attach(another.client, another.ticket)))
+            ids = [message_id(client, 0) for client in (mine.client, another.client)]
+            caller.say(framed(Start(tuple(AppMessage(id_, (1,), b"", 0) for id_ in ids))))
+            assert _answers.decode(await caller.hear()) == Reply((1,), tuple(ids))
+
+    run(test)
+
+
+def test_too_many_sessions_are_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, limits=Limits(clients=2)) as cluster:
+            async with Caller.dial(cluster) as first, Caller.dial(cluster) as caller:
+                other = await welcome(first, client_hello())
+                await welcome(caller, client_hello())
+                caller.say(framed(Attach(other.client, other.ticket)))
+                assert await caller.reason() == "too many clients are connected: try another process"
+            await eventually(lambda: clients_at(cluster, "g1.p0") == 0, "they are forgotten")
+            async with Caller.dial(cluster) as caller:
+                await welcome(caller, client_hello())
+
+    run(test)
+
+
+def test_what_sessions_start_in_one_turn_leaves_in_few_frames() -> None:
+    starts = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(400_000), 0),)) for number in range(5)]
+    joined = _joined(starts)
+    assert [len(start.messages) for start in joined] == [2, 2, 1]
+    assert [message for start in joined for message in start.messages] == [start.messages[0] for start in starts]
+    huge = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(3_000_000), 0),)) for number in range(2)]
+    assert _joined(huge) == huge
+    assert len(encode(joined[0])) < 1 << 20
+
+
+def test_busy_is_heard_by_the_session_that_sent_too_much() -> None:
+    class Listener:
+        def __init__(self) -> None:
+            self.busy: list[int] = []
+
+        def end_turn(self) -> None: ...
+        def on_reply(self, sender: int, reply: Reply) -> None: ...
+        def on_busy(self, ids: list[int]) -> None:
+            self.busy += ids
+
+    async def test() -> None:
+        trunk = Trunk(Credentials())
+        first, second = Listener(), Listener()
+        trunk.share(7, first)
+        trunk.share(8, second)
+        ids = tuple(message_id(sender, seq) for sender, seq in ((7, 0), (8, 5), (7, 1), (9, 0)))
+        trunk._on_answer(None, Busy(1, ids))  # type: ignore[arg-type]
+        assert first.busy == [ids[0], ids[2]]
+        assert second.busy == [ids[1]]
+
+    run(test)
