@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from amcast.core import AppMessage, encode, message_id
 from amcast.core.ids import SEQ_BITS
@@ -39,9 +40,10 @@ async def delivered(client: AsyncClient, group: str, count: int) -> list[AppMess
     return found
 
 
-def test_sessions_share_connections_and_each_is_a_sender_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["fastcast", "multipaxos", "oam", "sequencer"])
+def test_sessions_share_connections_and_each_is_a_sender_of_its_own(protocol: str, tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path / "c", groups=2) as cluster, connect(cluster.config) as client:
+        async with running(tmp_path / "c", protocol, groups=2) as cluster, connect(cluster.config) as client:
             async with client.session() as second, client.session() as third:
                 senders = [client, second, third]
                 ids = await asyncio.gather(
