@@ -1,9 +1,9 @@
 """A node: runs one process object of a protocol on real sockets, a real disk and a real clock.
 
 It is the simulated machine's counterpart and an `Outbox` like it. All inputs of a turn of the event loop are handled
-first; then the turn ends: zero timers fire, the trace is written, records go to the disk in one batch, every link gets
-one write, and the delivery log is written; when there is hardly any input, what is said leaves at once. What was issued
-after a record waits until the disk has it.
+first; then the turn ends: zero timers fire, records go to the disk in one batch, the trace is written, every link gets
+one write, and the delivery log is written; when there is hardly any input, what others wait for leaves at once. What
+was issued after a record waits until the disk has it.
 """
 
 from __future__ import annotations
@@ -159,6 +159,8 @@ class Node(Outbox):
         if self._trace is not None and self._trace.records_wire:
             self._trace_wire(sender, message, len(data))
         self.process.on_message(sender, message, self)
+        if self._is_quiet and self._replying:  # clients need not wait for the end of the turn
+            self._let_go()
         if not self._is_turn_ending:
             self._touch()
 
@@ -199,18 +201,22 @@ class Node(Outbox):
         self._inputs = 0
         if self._leads != self.process.is_leader:
             self._note_leadership()
-        if self._trace is not None:
-            self._trace.flush()
         self.log.commit()
+        self._let_go()
+        self.journal.flush()  # nobody waits for it: what was delivered can be had from the records again
+        for callback in self.on_turn_end:
+            callback()
+
+    def _let_go(self) -> None:
+        """All that was said leaves, in one write to each receiver."""
+        if self._trace is not None:
+            self._trace.flush()  # what led to it is told first
         replying, self._replying = self._replying, []
         for channel in replying:
             channel.send_replies()
         dirty, self._dirty = self._dirty, []
         for sender in dirty:
             sender.flush()
-        self.journal.flush()  # nobody waits for it: what was delivered can be had from the records again
-        for callback in self.on_turn_end:
-            callback()
 
     def _note_leadership(self) -> None:
         """Whoever leads next answers the clients: what they sent here is not open here any more."""
@@ -251,9 +257,11 @@ class Node(Outbox):
             link = self.links.get(receiver)
             if link is not None:
                 if link.add(framed):
-                    if self._is_quiet:  # nothing else will join it, and what this process does next can wait
+                    if self._is_quiet and receiver == to[0]:
+                        # Nothing else will join it, and what this process does next can wait. So can the others: one
+                        # vote is often enough, and processes that wake up together get into each other's way.
                         if self._trace is not None:
-                            self._trace.flush()  # what led to it is told first, as ever
+                            self._trace.flush()
                         link.flush()
                     else:
                         self._dirty.append(link)
