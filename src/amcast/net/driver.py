@@ -66,9 +66,9 @@ class ClientDriver(Outbox):
         self.process.on_message(sender, reply, self)
 
     def end_turn(self) -> None:
-        process, timers, self._zero_timers = self.process, self._zero_timers, {}
+        timers, self._zero_timers = self._zero_timers, {}
         for key in timers:
-            process.on_timer(key, self)
+            self.process.on_timer(key, self)
 
     # -- the outbox of the client's process
 

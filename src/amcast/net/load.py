@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology
+from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
 from ..core.ids import SEQ_LIMIT
 from ..protocols import Reply, protocol
 from ..workload import Load, LoadClient, Micro
@@ -54,6 +54,11 @@ class TimedClient(LoadClient):
         self._sent_at.append((len(messages), time.perf_counter_ns()))
         super().on_multicast_all(messages, out)
 
+    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
+        super().on_message(sender, message, out)
+        if isinstance(message, Reply) and self.is_done:
+            self.finished.set()
+
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
         if completed:
@@ -62,8 +67,6 @@ class TimedClient(LoadClient):
             if len(self._done) > _PACKED:
                 self._done_before.append(np.array(self._done, np.int64))
                 self._done = []
-            if self.is_done:
-                self.finished.set()
         return completed
 
     @property

@@ -104,30 +104,15 @@ class Client(Process):
         return self.new_messages(((dst, payload),))[0]
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
-        seq, count, settled, base = self._next_seq, len(wanted), self._settled, self._process << SEQ_BITS
-        are_alike = wanted.count(wanted[0]) == count
-        checked = self._check_all(wanted[:1] if are_alike else wanted, seq + count - 1)
-        self._next_seq = seq + count
-        if are_alike:
-            payload = wanted[0][1]
-            (dst,) = checked
-            return [AppMessage(base | at, dst, payload, settled) for at in range(seq, seq + count)]
-        return [
-            AppMessage(base | at, dst, payload, settled)
-            for at, dst, (_, payload) in zip(range(seq, seq + count), checked, wanted, strict=True)
-        ]
-
-    def _check_all(
-        self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]], last_seq: int
-    ) -> list[tuple[GroupId, ...]]:
-        """Their destinations in good order; an error for what can't be sent."""
-        known, is_fit = self._checked.get, last_seq < SEQ_LIMIT
-        return [
-            (known(dst) if is_fit and len(payload) <= PAYLOAD_LIMIT else None) or self._check(last_seq, dst, payload)
-            for dst, payload in wanted
-        ]
+        seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
+        largest = max([len(payload) for _, payload in wanted], default=0)
+        if seq + len(wanted) > SEQ_LIMIT or largest > PAYLOAD_LIMIT or not checked.keys() >= {dst for dst, _ in wanted}:
+            checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
+        self._next_seq = seq + len(wanted)
+        return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
 
     def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
+        """The destinations in good order; an error for what can't be sent."""
         self._topology.check_destinations(dst)
         checked = app_message(self._process, seq, dst, payload).dst
         if len(self._checked) < _CHECKED_MAX:
