@@ -8,7 +8,7 @@ from struct import Struct
 from typing import cast
 
 _LENGTH = Struct(">I")
-_BUFFER = 256 << 10  # a frame for a thousand small messages fits; the kernel gives memory where it is used
+_BUFFER = 64 << 10  # there may be many connections; one that gets larger frames grows
 
 Frame = memoryview
 
