@@ -120,6 +120,8 @@ class PowerLoss:
     def _sync_folder(self, fd: int) -> None:
         if Path(os.readlink(f"/proc/self/fd/{fd}")) == self._folder:
             self._names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
+            # The inode of a file that is gone may be given to the next one, which has nothing of it.
+            self._contents = {inode: data for inode, data in self._contents.items() if inode in self._names.values()}
             self.on_sync()
 
     def image(self, target: Path) -> Path:
