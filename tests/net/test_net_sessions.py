@@ -135,8 +135,25 @@ def test_what_was_said_before_a_session_left_may_come_after(tmp_path: Path) -> N
                 caller.say(framed(Start((late, own))))
                 answer = _answers.decode(await caller.hear())
                 assert answer == Reply((1,), (own.id,))
+                assert cluster.servers[leader].node.open_messages == 0
             async with connect(cluster.config) as client:
                 assert [message.payload for message in await delivered(client, "g1", 2)] == [b"late", b"own"]
+
+    run(test)
+
+
+def test_what_a_session_leaves_behind_is_not_under_way_for_ever(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster, connect(cluster.config) as client:
+            leader = cluster.leader(1)
+            node = cluster.servers[leader].node
+            await client.multicast(["g1"], b"before")
+            await cluster.stop(*[name for name in cluster.servers if name != leader])  # nothing is delivered any more
+            async with client.session() as other:
+                other.submit(["g1"], b"left alone")
+                await eventually(lambda: node.open_messages == 1, "it is under way")
+            await eventually(lambda: clients_at(cluster, leader) == 1, "its sender has left")
+            assert (node.open_messages, node.open_bytes) == (0, 0)
 
     run(test)
 

@@ -217,6 +217,8 @@ class Connection(FrameProtocol):
         """What it said before may still be on its way here, so it stays among those who may speak."""
         if self._node.clients.get(message.client) is self:
             del self._node.clients[message.client]
+            for id_ in [id_ for id_ in self.open if id_ >> SEQ_BITS == message.client]:
+                self._node.close_one(self, id_)  # nobody will be answered
 
     def _welcome_reader(self, hello: Hello) -> None:
         if hello.name not in self._server.ids or not self._certified("process", hello.name):
@@ -391,6 +393,8 @@ class Connection(FrameProtocol):
         return False
 
     def _open_one(self, message: AppMessage) -> None:
+        if self._node.clients.get(message.id >> SEQ_BITS) is not self:
+            return  # its sender has left: there will be no answer that closes it
         count, size = message.count, len(message.payload)
         self.open[message.id] = (count, size)
         self._node.open_messages += count

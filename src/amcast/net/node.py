@@ -286,16 +286,19 @@ class Node(Outbox):
         if channel is None:
             self._keep_reply(client, frame(encode(reply)))
             return
-        opened = channel.open
         for id_ in reply.ids:
-            known = opened.pop(id_, None)
-            if known is not None:
-                self.open_messages -= known[0]
-                self.open_bytes -= known[1]
+            self.close_one(channel, id_)
         if channel.reply(reply):
             self._replying.append(channel)
         if not self._is_turn_ending:
             self._touch()
+
+    def close_one(self, channel: ClientChannel, id_: MessageId) -> None:
+        """It does not count as under way any more."""
+        opened = channel.open.pop(id_, None)
+        if opened is not None:
+            self.open_messages -= opened[0]
+            self.open_bytes -= opened[1]
 
     def _keep_reply(self, client: ProcessId, framed: bytes) -> None:
         """For a client that is on its way: its message may have entered at another group. It would ask again, later."""
