@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -119,6 +120,17 @@ def _spark_class(*words: str) -> list[str]:
     return [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *words]
 
 
+def _port_in(log: Path, service: str, process: subprocess.Popen[bytes]) -> int:
+    """Where a service that chose its port itself listens, as soon as it says so."""
+
+    def said() -> list[str]:
+        assert process.poll() is None, log.read_text()[-4_000:]
+        return re.findall(rf"started service '(?:[\w.]+\.)?{service}' on port (\d+)\.", log.read_text())
+
+    until(lambda: bool(said()), lambda: log.read_text()[-4_000:])
+    return int(said()[0])
+
+
 class Cluster:
     """A standalone master and its workers, one core each."""
 
@@ -141,11 +153,11 @@ class Cluster:
 @contextmanager
 def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[Cluster]:
     env = {**_environment(scratch), "SPARK_DAEMON_MEMORY": "256m"}
-    cluster = Cluster(port := free_port(), web_port := free_port())
     with ExitStack() as stack:
         logs = [scratch / "master.log", *(scratch / f"worker-{number}.log" for number in range(workers))]
-        place = ["--host", _HOST, "--port", str(port), "--webui-port", str(web_port)]
-        stack.enter_context(started(_spark_class("org.apache.spark.deploy.master.Master", *place), env, logs[0]))
+        command = _spark_class("org.apache.spark.deploy.master.Master", "--host", _HOST, "--port", "0")
+        master = stack.enter_context(started([*command, "--webui-port", "0"], env, logs[0]))
+        cluster = Cluster(_port_in(logs[0], "sparkMaster", master), _port_in(logs[0], "MasterUI", master))
         for number in range(workers):
             sizes = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--host", _HOST]
             folder = ["--work-dir", str(scratch / f"work-{number}")]
@@ -158,10 +170,9 @@ def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[Cluster]:
 @contextmanager
 def connect_server(scratch: Path) -> Iterator[str]:
     """The address of a Spark Connect server in local mode."""
-    port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": _HOST,
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": "0",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
     }
@@ -171,11 +182,4 @@ def connect_server(scratch: Path) -> Iterator[str]:
     log = scratch / "connect.log"
     env = {**_environment(scratch), "SPARK_DAEMON_MEMORY": "1g", "SPARK_CONNECT_MODE": "0"}
     with started(_spark_class("org.apache.spark.deploy.SparkSubmit", *words), env, log) as process:
-
-        def answers() -> bool:
-            assert process.poll() is None, log.read_text()[-4_000:]
-            with socket.socket() as client:
-                return client.connect_ex((_HOST, port)) == 0
-
-        until(answers, lambda: log.read_text()[-4_000:])
-        yield f"sc://{_HOST}:{port}"
+        yield f"sc://{_HOST}:{_port_in(log, 'SparkConnectService', process)}"

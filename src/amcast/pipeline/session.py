@@ -34,7 +34,8 @@ _T = TypeVar("_T")
 
 _PACKAGE = Path(__file__).resolve().parent
 _START_SECONDS = 30
-_CONNECT_SECONDS = 5
+_CONNECT_SECONDS = 5  # for a port to take a connection
+_ANSWER_SECONDS = 20  # for a server to answer on it: a Java that has just begun, on a busy machine, takes its time
 _LOCAL_MASTERS = ("local", "local[", "local-cluster[")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
 
@@ -325,9 +326,9 @@ def _refuse_mute(remote: str) -> None:
     except PySparkException as error:
         raise UsageError(f"{remote} is not a Spark Connect endpoint: {first_line(error)}") from error
     try:
-        grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
+        grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
     except grpc.FutureTimeoutError as error:
-        raise UsageError(f"{remote}: no Spark Connect server answers there within {_CONNECT_SECONDS} s") from error
+        raise UsageError(f"{remote}: no Spark Connect server answers there within {_ANSWER_SECONDS} s") from error
     finally:
         channel.close()
 
