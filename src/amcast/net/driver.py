@@ -30,11 +30,12 @@ MakeProcess = Callable[[ProcessId, Topology, Layout], Client]
 
 
 class ClientDriver(Outbox):
+    process: Client  # once it is open
+
     def __init__(self, trunk: Trunk, make_process: MakeProcess) -> None:
         self.trunk = trunk
         self._make_process = make_process
         self._id: ProcessId | None = None
-        self._process: Client | None = None
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # there are connections to all of these
@@ -45,7 +46,7 @@ class ClientDriver(Outbox):
 
     async def open(self, seeds: Sequence[tuple[str, int]]) -> None:
         self._id = await self.trunk.enter(seeds)
-        self._process = self._make_process(self._id, self.trunk.topology, self.trunk.layout)
+        self.process = self._make_process(self._id, self.trunk.topology, self.trunk.layout)
         self.trunk.share(self._id, self)
 
     async def close(self) -> None:
@@ -54,11 +55,6 @@ class ClientDriver(Outbox):
         self._timers = {}
         if self._id is not None:
             await self.trunk.leave(self._id)
-
-    @property
-    def process(self) -> Client:
-        assert self._process is not None, "not connected yet"
-        return self._process
 
     # -- what the trunk asks
 
@@ -112,6 +108,8 @@ class ClientDriver(Outbox):
         self.multicast_all((message,))
 
     def multicast_all(self, messages: Sequence[AppMessage]) -> None:
+        if self.trunk.reaches_all:
+            return
         ready = self._ready_dst
         for message in messages:
             if message.dst not in ready:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..core import AppMessage, MessageId, Outbox, ProcessId, Topology, Wire
+from ..core import AppMessage, Outbox, ProcessId, Topology
 from ..core.ids import SEQ_LIMIT
 from ..protocols import Reply, protocol
 from ..workload import Load, LoadClient, Micro
@@ -22,7 +23,6 @@ from .driver import ClientDriver
 from .security import client_security
 from .trunk import Credentials, Trunk
 
-_PACKED = 16_384  # ids
 _CONNECT_S = 2.0  # a process that is down must not keep the load from the others
 
 
@@ -46,38 +46,31 @@ class TimedClient(LoadClient):
         super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
         self._sent_at: list[tuple[int, int]] = []  # so many messages, and nanoseconds
         self._done_at: list[tuple[int, int]] = []
-        self._done: list[MessageId] = []
-        self._done_before: list[Int64s] = []  # packed
+        self._done = array("q")  # ids
         self.finished = asyncio.Event()
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
         self._sent_at.append((len(messages), time.perf_counter_ns()))
         super().on_multicast_all(messages, out)
 
-    def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
-        super().on_message(sender, message, out)
-        if isinstance(message, Reply) and self.is_done:
-            self.finished.set()
-
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
         if completed:
             self._done_at.append((len(completed), time.perf_counter_ns()))
-            self._done += [message.id for message in completed]
-            if len(self._done) > _PACKED:
-                self._done_before.append(np.array(self._done, np.int64))
-                self._done = []
+            self._done.extend([message.id for message in completed])
+            if not self.outstanding and self.is_done:
+                self.finished.set()
         return completed
 
     @property
     def done(self) -> int:
-        return sum(map(len, self._done_before)) + len(self._done)
+        return len(self._done)
 
     def latencies_ns(self) -> Int64s:
         """In the order in which the messages were done."""
         sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
-        ids = np.concatenate([*self._done_before, np.array(self._done, np.int64)])
-        latencies: Int64s = done_ns - sent_ns[ids & (SEQ_LIMIT - 1)]
+        seqs = np.frombuffer(self._done, np.int64) & (SEQ_LIMIT - 1)
+        latencies: Int64s = done_ns - sent_ns[seqs]
         return latencies
 
 

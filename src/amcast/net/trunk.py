@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from itertools import chain
 from random import Random
 from typing import Any, Protocol
 
@@ -152,6 +153,7 @@ class Trunk:
         self._tickets: dict[ProcessId, bytes] = {}  # of the sessions: each proves its id
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
+        self.reaches_all = False  # there is a sender to every process
         self._senders: dict[ProcessId, Sender] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
@@ -280,6 +282,7 @@ class Trunk:
             for member in self.topology.members(group):
                 self._senders[member] = Sender(_LINK_BYTES, self._delay_to(member), is_patient=True)
                 self._tasks.append(self._loop.create_task(self._keep_up(member)))
+            self.reaches_all = len(self._senders) == len(self.layout.names)
             sender = self._senders[process]
         return sender
 
@@ -373,14 +376,16 @@ def _joined(starts: list[Start]) -> list[Start]:
     """As few as their size allows."""
     if len(starts) == 1:
         return starts
-    joined: list[Start] = []
-    messages: list[AppMessage] = []
+    messages = tuple(chain.from_iterable([start.messages for start in starts]))
+    if sum([len(message.payload) for message in messages]) <= _START_BYTES:
+        return [Start(messages)]
+    joined: list[list[AppMessage]] = []
     size = 0
     for start in starts:
         length = sum([len(message.payload) for message in start.messages])
-        if messages and size + length > _START_BYTES:
-            joined.append(Start(tuple(messages)))
-            messages, size = [], 0
-        messages += start.messages
+        if not joined or size + length > _START_BYTES:
+            joined.append([])
+            size = 0
+        joined[-1] += start.messages
         size += length
-    return [*joined, Start(tuple(messages))]
+    return [Start(tuple(some)) for some in joined]
