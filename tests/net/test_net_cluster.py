@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from amcast.core import AppMessage, UsageError
 from amcast.net.application import StateMachine
 from amcast.net.client import BusyError, connect
 from amcast.net.config import Limits
-from amcast.net.local import LocalCluster
+from amcast.net.local import _CAN_RESERVE, _RESERVED_MAX, LocalCluster, _reserved, free_ports
 from amcast.net.storage import Durability
 from amcast.protocols import PROTOCOLS
 from amcast.trace import read_run
@@ -337,3 +338,14 @@ def test_a_port_in_use(tmp_path: Path) -> None:
                 await client.multicast(["g1"], b"the first one goes on")
 
     run(test)
+
+
+@pytest.mark.skipif(not _CAN_RESERVE, reason="a port that is bound can't be listened on by another here")
+def test_ports_that_were_found_are_given_to_nobody_else() -> None:
+    for port in free_ports(8):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.create_server(("127.0.0.1", port)):
+            socket.create_connection(("127.0.0.1", port)).close()
+    free_ports(_RESERVED_MAX)
+    assert len(_reserved) == _RESERVED_MAX

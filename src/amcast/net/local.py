@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import SystemRandom
@@ -34,6 +35,9 @@ from .storage import Durability
 
 CONFIG = "cluster.toml"
 _PORTS = range(15_000, 32_000)
+_CAN_RESERVE = sys.platform == "linux"  # elsewhere, a port that is bound can't be listened on by another
+_RESERVED_MAX = 128
+_reserved: deque[socket.socket] = deque()
 _STOP_S = 10.0
 _DAY_S = 86_400
 
@@ -103,15 +107,32 @@ def temporary_cluster(
 
 
 def free_ports(count: int) -> list[int]:
-    """Below those that systems give to outgoing connections: such a one might take it before it is listened on."""
+    """Below those that systems give to outgoing connections: such a one might take it before it is listened on.
+
+    So might another program that looks for ports. For that reason the last ones that were found stay bound to this
+    process. Whoever sets SO_REUSEADDR, as servers do, can listen on them all the same.
+    """
     ports: list[int] = []
     for port in SystemRandom().sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        probe = socket.socket()
+        try:
             probe.bind(("127.0.0.1", port))
-            ports.append(port)
+        except OSError:
+            probe.close()
+            continue
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reserved.append(probe)
+        ports.append(port)
         if len(ports) == count:
+            _release(max(count, _RESERVED_MAX) if _CAN_RESERVE else 0)
             return ports
     raise UsageError(f"there are not {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _release(kept: int) -> None:
+    """All ports but the last ones."""
+    while len(_reserved) > kept:
+        _reserved.popleft().close()
 
 
 class LocalCluster:
