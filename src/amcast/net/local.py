@@ -35,8 +35,7 @@ from .storage import Durability
 
 CONFIG = "cluster.toml"
 _PORTS = range(15_000, 32_000)
-_CAN_RESERVE = sys.platform == "linux"  # elsewhere, a port that is bound can't be listened on by another
-_RESERVED_MAX = 128
+_RESERVED_MAX = 128 if sys.platform == "linux" else 0  # elsewhere, nobody else can listen on a port that is bound
 _reserved: deque[socket.socket] = deque()
 _STOP_S = 10.0
 _DAY_S = 86_400
@@ -122,17 +121,12 @@ def free_ports(count: int) -> list[int]:
             continue
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _reserved.append(probe)
+        if len(_reserved) > _RESERVED_MAX:
+            _reserved.popleft().close()
         ports.append(port)
         if len(ports) == count:
-            _release(max(count, _RESERVED_MAX) if _CAN_RESERVE else 0)
             return ports
     raise UsageError(f"there are not {count} free ports between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _release(kept: int) -> None:
-    """All ports but the last ones."""
-    while len(_reserved) > kept:
-        _reserved.popleft().close()
 
 
 class LocalCluster:

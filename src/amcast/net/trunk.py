@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
-from itertools import chain
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
 
-from ..core import AppMessage, GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
+from ..core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ..core.ids import SEQ_BITS
-from ..protocols import Reply, Start
+from ..protocols import Reply, Start, start_all
 from .control import (
     VERSION,
     Attach,
@@ -37,7 +36,6 @@ from .tls import expect
 
 _FRAME_LIMIT = 64 << 20
 _LINK_BYTES = 64 << 20
-_START_BYTES = 1 << 20  # of payload in the STARTs that leave as one
 _TURN_SESSIONS = 32  # what these have to say leaves before others hear their answers: so the cluster need not wait
 _CONNECT_TIMEOUT_S = 5.0
 _LOOK_S = 0.005
@@ -153,8 +151,8 @@ class Trunk:
         self._tickets: dict[ProcessId, bytes] = {}  # of the sessions: each proves its id
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
-        self.reaches_all = False  # there is a sender to every process
         self._senders: dict[ProcessId, Sender] = {}
+        self.reaches_all = False  # there is a sender to every process
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
         self._dirty: list[Sender] = []
@@ -202,6 +200,7 @@ class Trunk:
                 channel.say(Detach(id_))
             return
         tasks, self._tasks, self._senders = self._tasks, [], {}
+        self.reaches_all = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -373,19 +372,4 @@ def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:
 
 
 def _joined(starts: list[Start]) -> list[Start]:
-    """As few as their size allows."""
-    if len(starts) == 1:
-        return starts
-    messages = tuple(chain.from_iterable([start.messages for start in starts]))
-    if sum([len(message.payload) for message in messages]) <= _START_BYTES:
-        return [Start(messages)]
-    joined: list[list[AppMessage]] = []
-    size = 0
-    for start in starts:
-        length = sum([len(message.payload) for message in start.messages])
-        if not joined or size + length > _START_BYTES:
-            joined.append([])
-            size = 0
-        joined[-1] += start.messages
-        size += length
-    return [Start(tuple(some)) for some in joined]
+    return starts if len(starts) == 1 else start_all([message for start in starts for message in start.messages])

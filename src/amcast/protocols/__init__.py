@@ -1,7 +1,7 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import Client, ClientConfig, Entry, EntryGroups
+from ._client import Client, ClientConfig, Entry, EntryGroups, start_all
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
@@ -20,4 +20,5 @@ __all__ = [
     "Start",
     "markdown_table",
     "protocol",
+    "start_all",
 ]

@@ -207,8 +207,8 @@ class Client(Process):
                 else:
                     starting[leader] = [message]
         for leader, messages in starting.items():
-            for some in _cut(messages, _START_BYTES, len(messages)):
-                out.send(leader, Start(tuple(some)))
+            for start in start_all(messages):
+                out.send(leader, start)
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
@@ -240,8 +240,8 @@ class Client(Process):
                 for group in self._silent(entry):
                     again.setdefault(group, []).append(entry.message)
         for group, messages in again.items():
-            for some in _cut(messages, _START_BYTES, len(messages)):
-                out.send_all(self._topology.members(group), Start(tuple(some)))
+            for start in start_all(messages):
+                out.send_all(self._topology.members(group), start)
 
     def _silent(self, entry: Outstanding) -> list[GroupId]:
         """Who is to be asked again."""
@@ -249,6 +249,11 @@ class Client(Process):
         # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
         silent = [group for group in entries if group in entry.missing or group not in dst]
         return silent + [group for group in dst if group in entry.missing and group not in entries]
+
+
+def start_all(messages: list[AppMessage]) -> list[Start]:
+    """As few STARTs as their size allows."""
+    return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))]
 
 
 def _first_id(parts: list[AppMessage]) -> MessageId:
