@@ -14,8 +14,10 @@ from amcast.net.client import AsyncClient, connect
 from amcast.net.config import Limits
 from amcast.net.connection import Connection
 from amcast.net.control import Attach, Busy, Detach
+from amcast.net.load import run_load
 from amcast.net.trunk import Credentials, Trunk, _joined
 from amcast.protocols import Reply, Start
+from amcast.workload import Micro
 
 from .clusters import Cluster, eventually, run, running
 from .test_net_frames import Caller, client_hello, framed, welcome
@@ -185,6 +187,17 @@ def test_too_many_sessions_are_refused(tmp_path: Path) -> None:
             await eventually(lambda: clients_at(cluster, "g1.p0") == 0, "they are forgotten")
             async with Caller.dial(cluster) as caller:
                 await welcome(caller, client_hello())
+
+    run(test)
+
+
+def test_a_load_of_fewer_messages_than_clients_ends(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            result = await run_load(
+                cluster.config, clients=5, messages=3, outstanding=16, workload=Micro(1, 1, 8), timeout=20
+            )
+            assert result.messages == 3
 
     run(test)
 

@@ -98,6 +98,7 @@ async def run_load(
     if credentials is None:
         tls, name = (None, "client") if certs is None else client_security(certs, "client")
         credentials = Credentials(name, "", tls)
+    clients = min(clients, messages)  # one with nothing to send would never be done
     each, more = divmod(messages, clients)
     trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]
     drivers: list[ClientDriver] = []
