@@ -27,10 +27,10 @@ from random import Random
 import msgspec
 
 from amcast.check import check_run
-from amcast.net.client import AsyncClient, BusyError
+from amcast.net.client.async_client import AsyncClient, BusyError
 from amcast.net.config import ClusterConfig, format_config
+from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
-from amcast.net.storage import Durability
 from amcast.trace import read_run
 
 BALLAST = "ballast"

@@ -20,7 +20,7 @@ from amcast.core import (
     Process,
     ProcessId,
     Record,
-    Sessions,
+    SeenMessages,
     Timestamp,
     Topology,
     clock_of,
@@ -90,7 +90,7 @@ def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng:
     return made
 
 
-class NoSessions(Sessions):
+class NothingSeen(SeenMessages):
     def is_known(self, message: MessageId) -> bool:
         return False
 
@@ -98,7 +98,7 @@ class NoSessions(Sessions):
 def retry_twice(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
     """Orders a message again when its client tries again."""
     made = OrderingGroup(process, topology, config, rng)
-    made._sessions = NoSessions()
+    made._seen = NothingSeen()
     return made
 
 
@@ -107,7 +107,7 @@ class DuplicateTwice(FastCast):
 
     def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if message.id not in self._tracked:
-            self._deliver(message, self._sessions.timestamp(message.id) or 0, out)
+            self._deliver(message, self._seen.timestamp(message.id) or 0, out)
         super()._on_known(sender, message, out)
 
 

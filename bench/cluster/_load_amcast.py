@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from amcast.net.load import run_load
+from amcast.net.client.load import run_load
 from amcast.net.run import run_in_loop
 from amcast.workload import Micro
 

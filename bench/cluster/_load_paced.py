@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from amcast.core import MessageId, Outbox, ProcessId, Topology, Wire
+from amcast.net.client.driver import ClientDriver
+from amcast.net.client.trunk import Credentials, Trunk
 from amcast.net.config import client_config
-from amcast.net.control import Layout
-from amcast.net.driver import ClientDriver
 from amcast.net.run import run_in_loop
-from amcast.net.trunk import Credentials, Trunk
+from amcast.net.wire.control import Layout
 from amcast.protocols import Client, Reply, protocol
 
 from ._jobs import say
@@ -51,7 +51,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 class PacedClient(Client):
     def __init__(self, process: ProcessId, topology: Topology, layout: Layout) -> None:
-        super().__init__(process, topology, protocol(layout.protocol).entry_groups, client_config(layout.network))
+        super().__init__(process, topology, protocol(layout.protocol).ingress_groups, client_config(layout.network))
         self._due_at: dict[MessageId, int] = {}
         self._dst = (topology.groups[0],)
         self.latencies_ns: list[int] = []

@@ -6,8 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from amcast.net.control import Status
-from amcast.net.storage import Durability
+from amcast.net.disk.records import Durability
+from amcast.net.wire.control import Status
 from bench._figures import Figure
 
 from ._jobs import Shape

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, free_ports, plan
-from amcast.net.storage import Durability
 
 from ._children import Worker, end, spawn
 from ._jobs import Job, Outcome, Ready, Shape

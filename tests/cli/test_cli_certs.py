@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from amcast.net.access import Access
-from amcast.net.identity import Identity
-from amcast.net.tls import certificate_identity, client_context, server_context
+from amcast.net.security.access import Access
+from amcast.net.security.identity import Identity
+from amcast.net.security.tls import certificate_identity, client_context, server_context
 from tests.cli.cli_harness import Cli
 
 

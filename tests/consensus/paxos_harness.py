@@ -78,7 +78,7 @@ class Box(Outbox):
     def cancel_timer(self, key: TimerKey) -> None:
         raise AssertionError("a log cancels no timer")
 
-    def multicast(self, message: AppMessage) -> None:
+    def announce(self, message: AppMessage) -> None:
         raise AssertionError("a log multicasts nothing")
 
     def deliver(self, position: int, message: AppMessage, final_ts: int | None) -> None:
@@ -168,7 +168,7 @@ class Cluster:
             member.last = None
         member.starts += 1
         member.is_up = True
-        return self.call(process, member.log.on_start)
+        return self.call(process, member.log.on_boot)
 
     def crash(self, process: ProcessId) -> None:
         self.members[process].is_up = False

@@ -19,11 +19,11 @@ from amcast.consensus.multipaxos.messages import (
     Prepare,
     Promise,
     PromiseRecord,
+    Readmission,
     Rejoin,
     SnapshotRecord,
     State,
     VoteRecord,
-    Welcome,
     ballot_of,
     owner_of,
     round_of,
@@ -601,7 +601,7 @@ def test_a_member_that_was_taken_back_keeps_its_new_incarnation() -> None:
 def test_a_welcome_for_another_incarnation_is_ignored() -> None:
     cluster = running()
     cluster.restart(2, with_disk=False)
-    cluster.hand(0, 2, Welcome(GROUP, 12345, ballot_of(0, 0), 0))
+    cluster.hand(0, 2, Readmission(GROUP, 12345, ballot_of(0, 0), 0))
     assert not cluster[2].disk
 
 

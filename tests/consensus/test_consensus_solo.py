@@ -15,7 +15,7 @@ def started(records: list[object] | None = None, snapshot_every: int = 100) -> t
     log = Solo(1, 7, snapshot_every)
     if records is not None:
         log.recover(records)
-    return log, log.on_start(Box())
+    return log, log.on_boot(Box())
 
 
 def order(log: Solo, *entries: str) -> tuple[list[object], Box]:
@@ -42,11 +42,11 @@ def test_it_leads_from_the_start() -> None:
 
 def test_the_first_start_formats_the_disk_and_later_ones_do_not() -> None:
     log, box = Solo(1, 7, 100), Box()
-    log.on_start(box)
+    log.on_boot(box)
     assert box.effects == [Persist(SoloStart(), False)]
     log, box = Solo(1, 7, 100), Box()
     log.recover([SoloStart()])
-    assert log.on_start(box) == []
+    assert log.on_boot(box) == []
     assert box.effects == []
     assert log.is_leader
 

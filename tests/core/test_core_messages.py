@@ -1,4 +1,4 @@
-"""Ids, timestamps, messages, sessions and quorums."""
+"""Ids, timestamps, messages, seen and quorums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amcast.core import (
     AppMessage,
-    Sessions,
+    SeenMessages,
     UsageError,
     VoteCounter,
     app_message,
@@ -83,7 +83,7 @@ def test_a_message_over_a_limit_is_refused(seq: int, dst: tuple[int, ...], size:
         app_message(1, seq, dst, bytes(size))
 
 
-# -- sessions
+# -- seen
 
 
 def message(seq: int, settled: int = 0, sender: int = 9) -> AppMessage:
@@ -91,61 +91,61 @@ def message(seq: int, settled: int = 0, sender: int = 9) -> AppMessage:
 
 
 def test_a_session_knows_what_it_admitted_and_the_timestamp_it_gave() -> None:
-    sessions = Sessions()
-    assert not sessions.is_known(message(0).id)
-    sessions.admit(message(0), 70)
-    assert sessions.is_known(message(0).id)
-    assert sessions.timestamp(message(0).id) == 70
-    assert not sessions.is_known(message(1).id)
-    assert not sessions.is_known(message(0, sender=8).id)
-    assert sessions.timestamp(message(0, sender=8).id) is None
+    seen = SeenMessages()
+    assert not seen.is_known(message(0).id)
+    seen.admit(message(0), 70)
+    assert seen.is_known(message(0).id)
+    assert seen.timestamp(message(0).id) == 70
+    assert not seen.is_known(message(1).id)
+    assert not seen.is_known(message(0, sender=8).id)
+    assert seen.timestamp(message(0, sender=8).id) is None
 
 
 def test_what_is_settled_stays_known() -> None:
-    sessions = Sessions()
+    seen = SeenMessages()
     for seq in range(3):
-        sessions.admit(message(seq), 70 + seq)
-    sessions.admit(message(5, settled=2), 80)
+        seen.admit(message(seq), 70 + seq)
+    seen.admit(message(5, settled=2), 80)
     for seq in (0, 1):
-        assert sessions.is_known(message(seq).id)
-        assert sessions.is_settled(message(seq).id)
-    assert not sessions.is_settled(message(2).id)
-    assert sessions.timestamp(message(2).id) == 72
-    assert not sessions.is_known(message(3).id)  # a gap below the newest is no duplicate
+        assert seen.is_known(message(seq).id)
+        assert seen.is_settled(message(seq).id)
+    assert not seen.is_settled(message(2).id)
+    assert seen.timestamp(message(2).id) == 72
+    assert not seen.is_known(message(3).id)  # a gap below the newest is no duplicate
 
 
 def test_settled_never_covers_the_message_that_carries_it() -> None:
-    sessions = Sessions()
-    sessions.admit(message(3, settled=99), 70)
-    assert not sessions.is_settled(message(3).id)
-    assert sessions.timestamp(message(3).id) == 70
-    assert not sessions.is_known(message(4).id)
+    seen = SeenMessages()
+    seen.admit(message(3, settled=99), 70)
+    assert not seen.is_settled(message(3).id)
+    assert seen.timestamp(message(3).id) == 70
+    assert not seen.is_known(message(4).id)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=40))
 def test_a_session_knows_what_was_ordered_and_what_is_settled(sent: list[tuple[int, int]]) -> None:
-    sessions = Sessions()
+    seen = SeenMessages()
     admitted: set[int] = set()
     mark = 0
     for seq, settled in sent:
-        known = sessions.is_known(message(seq).id)
+        known = seen.is_known(message(seq).id)
         assert known == (seq in admitted or seq < mark)
         if not known:
-            sessions.admit(message(seq, settled), seq)
+            seen.admit(message(seq, settled), seq)
             admitted.add(seq)
             mark = max(mark, min(settled, seq))
-    for state in sessions.dump().values():
+    for state in seen.dump().values():
         assert {seq for seq in admitted if seq >= mark} <= set(state.seen) <= admitted
 
 
 @pytest.mark.parametrize("window", [1, 7, 500])
 def test_a_session_remembers_about_as_much_as_is_in_flight(window: int) -> None:
-    sessions = Sessions()
+    seen = SeenMessages()
     for seq in range(10 * window + 1_000):
-        sessions.admit(message(seq, settled=max(0, seq - window)), seq)
-        (state,) = sessions.dump().values()
+        seen.admit(message(seq, settled=max(0, seq - window)), seq)
+        (state,) = seen.dump().values()
         assert len(state.seen) <= 2 * window + 17
-    assert sessions.timestamp(message(0).id) is None
+    assert seen.timestamp(message(0).id) is None
 
 
 # -- quorums

@@ -10,11 +10,11 @@ from typing import Any
 
 import uvloop
 
-from amcast.net.application import StateMachine
 from amcast.net.config import ClusterConfig
+from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
-from amcast.net.server import NodeServer
-from amcast.net.storage import Durability
+from amcast.net.node.application import StateMachine
+from amcast.net.node.server import NodeServer
 
 
 class Cluster:

@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from amcast.net import _disk
+from amcast.net.disk import _files as _disk
 
 # A machine that is busy with other tests is no reason to fail.
 settings.register_profile("amcast", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from amcast.net import _disk, _writer
-from amcast.net.storage import Durability, RecordLog
+from amcast.net.disk import _files as _disk
+from amcast.net.disk import _writer
+from amcast.net.disk.records import Durability, RecordLog
 
 WAIT_S = 60  # only a hang takes that long
 
@@ -138,7 +139,7 @@ def recovered(folder: Path) -> list[bytes]:
     owner = Owner(folder)
     owner.log.close()
     assert owner.failures == []
-    return owner.log.records
+    return owner.log.recovered
 
 
 def copy_of(folder: Path, target: Path) -> Path:

@@ -10,8 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from amcast.net.certs import Made
-from amcast.net.tls import client_context, server_context
+from amcast.net.security.certs import Made
+from amcast.net.security.tls import client_context, server_context
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 FAR_AHEAD = datetime(2120, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amcast.core import AppMessage, ProcessId, Timestamp
-from amcast.net.tracing import TraceWriter
+from amcast.net.trace.writer import TraceWriter
 from amcast.sim import simulate
 from amcast.sim.run import SimResult
 from amcast.sim.scenario import Scenario

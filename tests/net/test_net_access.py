@@ -14,9 +14,9 @@ import pytest
 
 from amcast.core import UsageError
 from amcast.core.ids import CLIENT_ID_LIMIT
-from amcast.net import access
-from amcast.net.access import Access, Rights, Tickets, add_token, new_token
-from amcast.net.certs import cluster_secret
+from amcast.net.security import access
+from amcast.net.security.access import Access, Rights, Tickets, add_token, new_token
+from amcast.net.security.certs import cluster_secret
 
 SECRET = bytes(range(32))
 

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from amcast.core import UsageError
-from amcast.net import _files
-from amcast.net.certs import cluster_secret, issue, make_ca, set_up
-from amcast.net.identity import Identity, identity, parse_uri
+from amcast.net.security import _files
+from amcast.net.security.certs import cluster_secret, issue, make_ca, set_up
+from amcast.net.security.identity import Identity, identity, parse_uri
 from tests.net.net_certs import FAR_AHEAD, load
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,11 +10,11 @@ import pytest
 
 from amcast.check import check_run
 from amcast.core import AppMessage, UsageError
-from amcast.net.application import StateMachine
-from amcast.net.client import BusyError, connect
+from amcast.net.client.async_client import BusyError, connect
 from amcast.net.config import Limits
+from amcast.net.disk.records import Durability
 from amcast.net.local import _RESERVED_MAX, LocalCluster, _reserved, free_ports
-from amcast.net.storage import Durability
+from amcast.net.node.application import StateMachine
 from amcast.protocols import PROTOCOLS
 from amcast.trace import read_run
 
@@ -157,7 +157,7 @@ def test_a_process_that_was_away_too_long_gets_state_instead_of_messages(
             machines["g1.p2"].lines = []
             await cluster.start("g1.p2")
             await eventually(lambda: len(machines["g1.p2"].lines) == 51, "it catches up")
-            assert cluster.servers["g1.p2"].node.journal.first > 0  # it never had the messages themselves
+            assert cluster.servers["g1.p2"].node.deliveries.first > 0  # it never had the messages themselves
             await client.multicast(["g1"], b"after")
             await eventually(lambda: len(machines["g1.p2"].lines) == 52, "it goes on")
             assert machines["g1.p2"].lines == machines["g1.p0"].lines

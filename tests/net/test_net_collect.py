@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from amcast.check import check_run
-from amcast.net._merge import Ids
-from amcast.net.collect import Collector, collect
-from amcast.net.tracing import TraceWriter
+from amcast.net.trace._merge import Ids
+from amcast.net.trace.collect import Collector, collect
+from amcast.net.trace.writer import TraceWriter
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
-from amcast.sim.watch import DeliveryLog, GuessLog
+from amcast.sim.watch import DeliveredSoFar, GuessLog
 from amcast.trace import FINAL, OPTIMISTIC, GroupInfo, Recorder, Run, RunInfo, read_run, read_run_info
 from amcast.trace.schema import CRASH, RESTART, RESTORED, encode_run_info
 from tests.net.raw_traces import kill, restored_of, simulate_nodes
@@ -108,7 +108,7 @@ class Histories:
         self._rng = rng
         self._folder = folder
         self._now = 5_000
-        self._logs = {process: DeliveryLog() for process in range(4)}
+        self._logs = {process: DeliveredSoFar() for process in range(4)}
         self._guesses = {process: GuessLog() for process in range(4)}
         self._guessed: dict[int, list[int]] = {process: [] for process in range(4)}  # in all lives
         self._guessed_now = dict.fromkeys(range(4), 0)  # in this life

@@ -9,8 +9,8 @@ import pytest
 
 from amcast.core import UsageError
 from amcast.net.config import Limits, TlsFiles, format_config, load_config
+from amcast.net.disk.records import Durability
 from amcast.net.local import plan
-from amcast.net.storage import Durability
 
 HEAD = 'cluster = "c"\nprotocol = "fastcast"\n'
 

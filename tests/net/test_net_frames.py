@@ -14,9 +14,9 @@ import pytest
 
 from amcast.consensus.multipaxos.messages import Accept, Accepted, CatchUp, Heartbeat, Learn, Promise, State
 from amcast.core import AppMessage, BadFrameError, encode, message_id, pack
-from amcast.net.client import connect
-from amcast.net.control import VERSION, Attach, Detach, Follow, Hello, Refused, Start, StatusQuery, Welcome
-from amcast.net.framing import FrameProtocol, frame
+from amcast.net.client.async_client import connect
+from amcast.net.wire.control import VERSION, Attach, Detach, Follow, Hello, Refused, Start, StatusQuery, Welcome
+from amcast.net.wire.framing import FrameProtocol, frame
 from amcast.protocols import Reply, protocol
 
 from .clusters import Cluster, run, running

@@ -18,10 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
-from amcast.net import _history, _segments, journal
-from amcast.net._segments import FILE_HEADER
-from amcast.net.journal import DeliveryLog, PositionGoneError
-from amcast.net.storage import CorruptLogError, Durability
+from amcast.net.disk import _delivery_files as _history
+from amcast.net.disk import _segments
+from amcast.net.disk import deliveries as journal
+from amcast.net.disk._segments import FILE_HEADER
+from amcast.net.disk.deliveries import DeliveryLog, PositionGoneError
+from amcast.net.disk.records import CorruptLogError, Durability
 from tests.net.logs import WAIT_S, FaultyDisk, PowerLoss, copy_of
 
 PAGE = 4096
@@ -600,7 +602,7 @@ def test_the_log_behaves_like_a_list(
 CHILD = """
 import sys
 from pathlib import Path
-from amcast.net.storage import Durability
+from amcast.net.disk.records import Durability
 from tests.net.test_net_journal import DeliveryLog, entry
 
 log = DeliveryLog.open(Path(sys.argv[1]), Durability.ASYNC, segment_bytes=20_000)

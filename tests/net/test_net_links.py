@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from amcast.net.links import Sender
+from amcast.net.node.links import SendBuffer
 
 
 class Pipe:
@@ -26,8 +26,8 @@ class Pipe:
         self.waiting += len(data)
 
 
-def sender_to(pipe: Pipe, limit: int) -> Sender:
-    sender = Sender(limit, None)
+def sender_to(pipe: Pipe, limit: int) -> SendBuffer:
+    sender = SendBuffer(limit, None)
     sender.attach(cast(asyncio.Transport, pipe))
     return sender
 
@@ -88,6 +88,6 @@ def test_a_frame_over_the_limit_leaves_when_nothing_else_waits() -> None:
 
 
 def test_without_a_connection_everything_is_dropped() -> None:
-    sender = Sender(100, None)
+    sender = SendBuffer(100, None)
     assert not sender.add(b"lost")
     assert sender.dropped == 1

@@ -11,12 +11,12 @@ import pytest
 
 from amcast import connect_sync
 from amcast.core import UsageError
-from amcast.net.access import add_token
-from amcast.net.certs import set_up
-from amcast.net.client import connect
-from amcast.net.identity import Identity
+from amcast.net.client.async_client import connect
+from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
-from amcast.net.storage import Durability
+from amcast.net.security.access import add_token
+from amcast.net.security.certs import set_up
+from amcast.net.security.identity import Identity
 
 from .clusters import Cluster, eventually, run, running
 
@@ -78,7 +78,7 @@ def test_figures_for_prometheus(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "c", groups=1, metrics=True) as cluster, connect(cluster.config) as client:
             await client.multicast(["g1"], b"x")
-            port = cluster.config.entry("g1.p0").metrics
+            port = cluster.config.process_named("g1.p0").metrics
 
             async def get(path: str) -> str:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -10,12 +10,12 @@ import pytest
 
 from amcast.core import AppMessage, encode, message_id
 from amcast.core.ids import SEQ_BITS
-from amcast.net.client import AsyncClient, connect
+from amcast.net.client.async_client import AsyncClient, connect
+from amcast.net.client.load import run_load
+from amcast.net.client.trunk import Credentials, Trunk, _joined
 from amcast.net.config import Limits
-from amcast.net.connection import Connection
-from amcast.net.control import Attach, Busy, Detach
-from amcast.net.load import run_load
-from amcast.net.trunk import Credentials, Trunk, _joined
+from amcast.net.node.connection import Connection
+from amcast.net.wire.control import Attach, Busy, Detach
 from amcast.protocols import Reply, Start
 from amcast.workload import Micro
 
@@ -228,7 +228,7 @@ def test_busy_is_heard_by_the_session_that_sent_too_much() -> None:
         trunk.share(7, first)
         trunk.share(8, second)
         ids = tuple(message_id(sender, seq) for sender, seq in ((7, 0), (8, 5), (7, 1), (9, 0)))
-        trunk._on_answer(None, Busy(1, ids))  # type: ignore[arg-type]
+        trunk._on_answer(0, None, Busy(1, ids))  # type: ignore[arg-type]
         assert first.busy == [ids[0], ids[2]]
         assert second.busy == [ids[1]]
 

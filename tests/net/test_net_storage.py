@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from amcast.core import UsageError
-from amcast.net.storage import Durability
+from amcast.net.disk.records import Durability
 from tests.net.logs import Owner, copy_of, only_segment, recovered
 
 
 def test_what_was_durable_is_found_again(tmp_path: Path) -> None:
     owner = Owner(tmp_path)
     assert owner.log.is_new
-    assert owner.log.records == []
+    assert owner.log.recovered == []
     owner.write(b"a", b"")
     owner.write(b"c" * 100_000)
     assert owner.log.durable == 3
@@ -22,11 +22,11 @@ def test_what_was_durable_is_found_again(tmp_path: Path) -> None:
 
     again = Owner(tmp_path)
     assert not again.log.is_new
-    assert again.log.records == [b"a", b"", b"c" * 100_000]
+    assert again.log.recovered == [b"a", b"", b"c" * 100_000]
     assert again.log.durable == 3
     assert again.log.note is None
     again.log.forget_recovered()
-    assert again.log.records == []
+    assert again.log.recovered == []
     assert again.log.append(b"d") == 4
     again.log.close()
     assert recovered(tmp_path) == [b"a", b"", b"c" * 100_000, b"d"]
@@ -133,7 +133,7 @@ def test_memory_forgets_and_knows_it(tmp_path: Path) -> None:
     for durability in Durability:
         again = Owner(tmp_path, durability)
         assert not again.log.is_new
-        assert again.log.records == []
+        assert again.log.recovered == []
         again.log.close()
 
 
@@ -154,7 +154,7 @@ def test_a_member_that_deletes_all_but_the_mark_knows_that_it_forgot(tmp_path: P
         if path.name != "used":
             path.unlink()
     again = Owner(tmp_path)
-    assert again.log.records == []
+    assert again.log.recovered == []
     assert not again.log.is_new
     again.log.close()
 

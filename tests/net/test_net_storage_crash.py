@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amcast.core import encode
-from amcast.net import _writer
-from amcast.net._segments import FILE_HEADER, FRAME_HEADER
-from amcast.net.storage import CorruptLogError, Durability
+from amcast.net.disk import _writer
+from amcast.net.disk._segments import FILE_HEADER, FRAME_HEADER
+from amcast.net.disk.records import CorruptLogError, Durability
 from tests.net.logs import WAIT_S, FaultyDisk, Owner, copy_of, only_segment, recovered
 
 BATCHES = [(b"one", b"two"), (b"three",), (b"", b"five" * 5), (b"six",)]
@@ -53,7 +53,7 @@ def test_a_kill_at_any_byte_leaves_a_prefix_with_all_that_was_reported(tmp_path:
         only_segment(folder).write_bytes(segment[:length])
         reported = max([0, *(number for number, size in sizes.items() if size <= length)])
         owner = Owner(folder)
-        found = list(owner.log.records)
+        found = list(owner.log.recovered)
         assert found == RECORDS[: len(found)]
         assert len(found) >= reported
         if FILE_HEADER < length < sizes[2]:
@@ -238,7 +238,7 @@ def test_a_crash_around_a_snapshot(tmp_path: Path) -> None:
             for name in left:
                 shutil.copy(before / name, folder / name)
             owner = Owner(folder)
-            assert owner.log.records == [b"state"]
+            assert owner.log.recovered == [b"state"]
             owner.write(b"after")
             owner.log.close()
             assert recovered(folder) == [b"state", b"after"]
@@ -271,12 +271,12 @@ def test_what_is_left_in_a_file_that_is_used_again_never_comes_back(
         only_segment(folder).write_bytes(new[:length] + old[length:])
         end = max(end for end in ends if end <= length)
         again = Owner(folder)
-        assert again.log.records == [b"state", *[record.upper() for record in RECORDS[: ends[end]]]]
+        assert again.log.recovered == [b"state", *[record.upper() for record in RECORDS[: ends[end]]]]
         if length == end or length - end >= FRAME_HEADER:  # in between the header may look whole already
             assert (again.log.note is not None) == (length > end)
         again.write(b"more")
         again.log.close()
-        assert recovered(folder)[-2:] == [*again.log.records, b"more"][-2:]
+        assert recovered(folder)[-2:] == [*again.log.recovered, b"more"][-2:]
     owner.log.close()
 
 
@@ -342,7 +342,7 @@ def test_the_log_behaves_like_a_list(
                 assert (kept <= last <= committed) if operation == "kill" else last == len(written)
                 del written[last:]
                 committed = last
-                assert owner.log.records == _since_snapshot(written)
+                assert owner.log.recovered == _since_snapshot(written)
                 assert owner.log.is_new == (last == 0)
     owner.log.close()
     assert recovered(folder) == _since_snapshot(written)
@@ -373,7 +373,7 @@ def _copy_while_written(folder: Path) -> Path:
 CHILD = """
 import sys, threading
 from pathlib import Path
-from amcast.net.storage import Durability, RecordLog
+from amcast.net.disk.records import Durability, RecordLog
 
 reported = threading.Event()
 
@@ -413,7 +413,7 @@ def test_kill_9_loses_nothing_that_was_reported(tmp_path: Path) -> None:
         child.wait()
         reported = int(lines[-1])
         owner = Owner(copy_of(folder, tmp_path / "copy"))
-        found = owner.log.records
+        found = owner.log.recovered
         last = owner.log.durable
         owner.log.close()
         assert last >= reported

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 import pytest
 
 from amcast.core import UsageError
-from amcast.net import _disk
-from amcast.net.storage import Durability
+from amcast.net.disk import _files as _disk
+from amcast.net.disk.records import Durability
 from tests.net.logs import WAIT_S, FaultyDisk, Owner, PowerLoss, copy_of, recovered
 
 
@@ -198,7 +198,7 @@ def test_a_power_failure_takes_nothing_that_was_reported(
         again = Owner(image)
         assert again.log.durable == min(number, 59)
         start = number // 13 * 13 or 1
-        assert again.log.records == [b"%d" % n * 10 for n in range(start, again.log.durable + 1)]
+        assert again.log.recovered == [b"%d" % n * 10 for n in range(start, again.log.durable + 1)]
         assert not again.log.is_new
         again.log.close()
 
@@ -225,7 +225,7 @@ def test_a_power_failure_between_any_two_syncs(
         again = Owner(image)
         last = again.log.durable
         assert last in (reported, reported + 1)
-        assert again.log.records == [b"%d" % n * 10 for n in range(last // 7 * 7 or 1, last + 1)]
+        assert again.log.recovered == [b"%d" % n * 10 for n in range(last // 7 * 7 or 1, last + 1)]
         again.log.close()
 
 
@@ -255,7 +255,7 @@ def test_a_power_failure_leaves_the_mark_of_a_log_that_counted_at_once(
     owner.log.append(b"a")
     again = Owner(power.image(tmp_path / "image"), durability)
     assert not again.log.is_new
-    assert again.log.records == []
+    assert again.log.recovered == []
     again.log.close()
     owner.log.close()
 

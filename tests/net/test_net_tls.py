@@ -16,9 +16,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from amcast.core import UsageError
-from amcast.net.certs import issue, make_ca
-from amcast.net.identity import Identity, Kind
-from amcast.net.tls import PeerError, certificate_identity, client_context, expect, peer_identity, server_context
+from amcast.net.security.certs import issue, make_ca
+from amcast.net.security.identity import Identity, Kind
+from amcast.net.security.tls import (
+    PeerError,
+    certificate_identity,
+    client_context,
+    expect,
+    peer_identity,
+    server_context,
+)
 from tests.net.net_certs import FAR_AHEAD, LONG_AGO, careless, dial, key_bytes, serve, sign_strange
 
 LIMIT_S = 20

@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
-from amcast.net._merge import multicasts_of
-from amcast.net._rawfile import HEADER_BYTES, ROWS, raw_files
-from amcast.net.collect import Collector, collect
-from amcast.net.tracing import TraceWriter
+from amcast.net.trace._merge import multicasts_of
+from amcast.net.trace._rawfile import HEADER_BYTES, ROWS, raw_files
+from amcast.net.trace.collect import Collector, collect
+from amcast.net.trace.writer import TraceWriter
 from amcast.trace import FINAL, NULL, GroupInfo, RunInfo, read_run, read_run_info
 
 INFO = RunInfo(run_id="r", protocol="skeen", seed=0, complete=True, groups=(GroupInfo(1, (0, 1)),), correct=(0, 1))
@@ -91,7 +91,7 @@ def test_wire_can_be_off(tmp_path: Path) -> None:
 
 def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys; from pathlib import Path; from amcast.net.tracing import TraceWriter\n"
+        "import os, signal, sys; from pathlib import Path; from amcast.net.trace.writer import TraceWriter\n"
         "writer = TraceWriter(Path(sys.argv[1]), 0, 1, 0, True)\n"
         "for pos in range(1000):\n"
         "    writer.delivery(pos, pos, 0, pos, 10 + pos)\n"

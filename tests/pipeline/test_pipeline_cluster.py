@@ -13,8 +13,8 @@ from amcast.check import check_run
 from amcast.pipeline import TraceSpec, generate_trace
 from amcast.trace import read_run
 from tests.pipeline.programs import amcast, connect_server, run_to_end, standalone_cluster
-from tests.pipeline_stream.growing import GrowingRun
-from tests.pipeline_stream.test_pipeline_stream_watch import trace_with_swap
+from tests.pipeline.stream.growing import GrowingRun
+from tests.pipeline.stream.test_pipeline_stream_watch import trace_with_swap
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

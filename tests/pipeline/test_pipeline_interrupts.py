@@ -20,8 +20,8 @@ from amcast.pipeline.stream import Watch
 from amcast.pipeline.swarm import SwarmSpec, make_cells, run_swarm
 from amcast.pipeline.swarm.store import SwarmStore
 from tests.pipeline.programs import own_environment, until
-from tests.pipeline_stream.growing import GrowingRun
-from tests.pipeline_stream.test_pipeline_stream_watch import MESSAGES, trace_with_swap
+from tests.pipeline.stream.growing import GrowingRun
+from tests.pipeline.stream.test_pipeline_stream_watch import MESSAGES, trace_with_swap
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -25,7 +25,7 @@ from amcast.protocols import (
     tree,
 )
 from amcast.protocols._adapter import StreamAck
-from amcast.protocols._history import Entry
+from amcast.protocols._history import HistoryItem
 from amcast.protocols.optimistic import messages as oam
 from amcast.sim import Latency, Simulation, scenario, simulate
 from amcast.sim.hops import measure_hops
@@ -186,7 +186,7 @@ def sample(kind: type) -> Any:
             1,
             0,
             (
-                flexcast.Msg(message, ((1, 2, 3),), (Entry(1, 1, message.id, (1, 2)),)),
+                flexcast.Msg(message, ((1, 2, 3),), (HistoryItem(1, 1, message.id, (1, 2)),)),
                 flexcast.Ack(message.id, None, (), ()),
                 flexcast.Ack(message.id, (1, 3), ((1, 2, 3),), ()),
                 flexcast.Notif(message.id, (1, 2), 3, ()),
@@ -217,7 +217,7 @@ def sample(kind: type) -> Any:
         paxos.Learn(1, 2, (b"v", b"")),
         paxos.State(1, 2, {1: 5}, b"s"),
         paxos.Rejoin(1, 2),
-        paxos.Welcome(1, 2, 3, 4),
+        paxos.Readmission(1, 2, 3, 4),
     )
     found = [each for each in samples if type(each) is kind]
     assert found, f"this test has no sample of {kind.__name__}: add one"

@@ -12,7 +12,7 @@ RETRY, SEND = "client.retry", "client.send"
 
 def test_what_is_late_is_sent_again_together_and_ever_more_seldom() -> None:
     topology = grid(2, 3, clients=1)
-    client = Client(topology.clients[0], topology, protocol("fastcast").entry_groups, ClientConfig())
+    client = Client(topology.clients[0], topology, protocol("fastcast").ingress_groups, ClientConfig())
     out = MagicMock(spec=Outbox)
     for _ in range(100):
         client.on_multicast(client.new_message((1, 2), b"x"), out)
@@ -42,7 +42,7 @@ def sent_starts(out: MagicMock) -> list[Start]:
 def test_messages_to_the_same_groups_are_sent_as_one() -> None:
     topology = grid(2, 3, clients=1)
     me = topology.clients[0]
-    client = Client(me, topology, protocol("fastcast").entry_groups, ClientConfig(batch=3))
+    client = Client(me, topology, protocol("fastcast").ingress_groups, ClientConfig(batch=3))
     out = MagicMock(spec=Outbox)
     wanted: list[tuple[tuple[int, ...], bytes]] = [((1,) if i % 2 else (2,), b"%d" % i) for i in range(10)]
     messages = client.new_messages(wanted)
@@ -65,7 +65,7 @@ def test_messages_to_the_same_groups_are_sent_as_one() -> None:
 
 def test_what_waits_to_be_sent_is_not_settled() -> None:
     topology = grid(1, 3, clients=1)
-    client = Client(topology.clients[0], topology, protocol("fastcast").entry_groups, ClientConfig(batch=256))
+    client = Client(topology.clients[0], topology, protocol("fastcast").ingress_groups, ClientConfig(batch=256))
     out = MagicMock(spec=Outbox)
     client.on_multicast_all(client.new_messages([((1,), b"")] * 2_500), out)
     sizes: list[int] = []

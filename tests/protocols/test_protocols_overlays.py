@@ -12,9 +12,9 @@ from amcast.check import check_run
 from amcast.core import UsageError, app_message, grid
 from amcast.protocols import protocol
 from amcast.protocols.flexcast import FlexCastAutomaton, FlexCastConfig, nearest_next
-from amcast.protocols.flexcast import entry_at_lca as flexcast_entry
+from amcast.protocols.flexcast import ingress_at_lca as flexcast_entry
 from amcast.protocols.tree import TreeConfig
-from amcast.protocols.tree import entry_at_lca as tree_entry
+from amcast.protocols.tree import ingress_at_lca as tree_entry
 from amcast.sim import Simulation, Stage, latency_preset, scenario, simulate
 from amcast.trace import Run
 from amcast.workload import Micro

@@ -13,8 +13,8 @@ from amcast.core import AppMessage, Codec, Outbox, Process, Record, UsageError, 
 from amcast.sim import PRESETS, CpuCost, Latency, latency_preset
 from amcast.sim.disk import Disk
 from amcast.sim.engine import EventLoop
+from amcast.sim.machine import Machine
 from amcast.sim.network import Network
-from amcast.sim.node import Node
 
 # -- event loop
 
@@ -247,7 +247,7 @@ class Actor(Process):
     def recover(self, records: Any) -> None:
         self.recovered = list(records)
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         if self.script is not None and self.recovered is None:
             self.script(self, out)
 
@@ -307,7 +307,7 @@ class Pair:
         codec = Codec(Note | Other, Kept)
         nodes = {}
         for id_, play, heard in ((0, script, self.own), (1, None, self.heard)):
-            nodes[id_] = Node(
+            nodes[id_] = Machine(
                 id_,
                 self.loop,
                 net,

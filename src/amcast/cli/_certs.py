@@ -11,8 +11,8 @@ from ..core import UsageError, grid
 from ._output import JsonOption, console, errors, print_json, table
 
 if TYPE_CHECKING:  # only who makes certificates pays for the library
-    from ..net.certs import Made
-    from ..net.identity import Identity
+    from ..net.security.certs import Made
+    from ..net.security.identity import Identity
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast certs certs --process g1.p0 --force[/bold]
         """
-        from ..net.certs import set_up
+        from ..net.security.certs import set_up
 
         wanted = _wanted(process or [], client or [], groups, replicas)
         made = set_up(folder, wanted, force=force)
@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast token reader --follow g1 --json[/bold]
         """
-        from ..net.access import add_token
+        from ..net.security.access import add_token
 
         secret = add_token(file, name, _groups(send), _groups(follow))
         if as_json:
@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _wanted(processes: list[str], clients: list[str], groups: int | None, replicas: int | None) -> list[Identity]:
-    from ..net.identity import identity
+    from ..net.security.identity import identity
 
     if groups is None and replicas is not None:
         raise UsageError("--replicas goes with --groups: how many groups are there?")

@@ -15,7 +15,7 @@ from ._cluster import DEFAULT_DIR, DirOption
 from ._output import FAIL, JsonOption, console, errors, print_json
 
 if TYPE_CHECKING:
-    from ..net.client import AsyncClient
+    from ..net.client.async_client import AsyncClient
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
 TokenOption = Annotated[str, typer.Option(help="The client's token, where nodes ask for one.", envvar="AMCAST_TOKEN")]
@@ -68,13 +68,13 @@ def register(app: typer.Typer) -> None:
 
 
 def _client(config: Path | None, folder: Path, token: str, name: str) -> AsyncClient:
-    from ..net.client import connect
+    from ..net.client.async_client import connect
 
     return connect(config or folder / "cluster.toml", name=name, token=token)
 
 
 async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
-    from ..net.client import BusyError
+    from ..net.client.async_client import BusyError
 
     async with client:
         begun = time.perf_counter()
@@ -93,7 +93,7 @@ async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float
 async def _tail(client: AsyncClient, group: str, position: int, count: int | None, as_json: bool) -> None:
     import msgspec
 
-    from ..net.client import GoneError
+    from ..net.client.async_client import GoneError
 
     async with client:
         seen = 0

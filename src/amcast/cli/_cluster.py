@@ -16,9 +16,9 @@ from ._output import JsonOption, console, errors, print_json, progress, table
 from ._sim import parse_options, parse_workload
 
 if TYPE_CHECKING:  # only who runs a cluster pays for its libraries
-    from ..net.control import Status
-    from ..net.load import LoadResult
+    from ..net.client.load import LoadResult
     from ..net.local import LocalCluster
+    from ..net.wire.control import Status
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
@@ -73,8 +73,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast up -p basecast --groups 3 --network wan --durability memory -d /tmp/wan[/bold]
         """
+        from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
-        from ..net.storage import Durability
 
         if (folder / CONFIG).exists():
             cluster = LocalCluster(folder)
@@ -146,8 +146,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast collect runs/live & amcast watch runs/live[/bold]
         """
-        from ..net.collect import Collector
         from ..net.local import LocalCluster
+        from ..net.trace.collect import Collector
 
         cluster = LocalCluster(folder)
         collector = Collector(cluster.trace_folder, out, cluster.run_info(complete=False))
@@ -196,7 +196,7 @@ def register(app: typer.Typer) -> None:
         from ..net.local import LocalCluster
 
         cluster = LocalCluster(folder)
-        cluster.config.entry(name)
+        cluster.config.process_named(name)
         path = cluster.log_file(name)
         if not path.exists():
             raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
@@ -224,7 +224,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast load --messages 100000 --clients 64 --connections 1[/bold]   all on one connection to each node
         """
-        from ..net.load import run_load
+        from ..net.client.load import run_load
         from ..net.local import LocalCluster
 
         cluster = LocalCluster(folder)
@@ -309,7 +309,7 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
     made = table("process", "role", "delivered", "lag", "msg/s", "links", "clients", "MB", "address")
     lags = _lags(statuses)
     for name, status in statuses.items():
-        address = cluster.config.entry(name).address
+        address = cluster.config.process_named(name).address
         if status is None:
             made.add_row(name, "[red]down[/red]", "", "", "", "", "", "", address)
             continue
@@ -330,7 +330,11 @@ def _document(
     lags = _lags(statuses)
     processes = []
     for name, status in statuses.items():
-        entry: dict[str, Any] = {"id": name, "address": cluster.config.entry(name).address, "up": status is not None}
+        entry: dict[str, Any] = {
+            "id": name,
+            "address": cluster.config.process_named(name).address,
+            "up": status is not None,
+        }
         if status is not None:
             fields = {each: getattr(status, each) for each in status.__struct_fields__ if each != "name"}
             entry |= fields | {"lag": lags[name]}

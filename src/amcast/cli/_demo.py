@@ -21,7 +21,7 @@ from ._report import make_report, report_page
 from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
-    from ..net.load import LoadResult
+    from ..net.client.load import LoadResult
     from ..net.local import LocalCluster
 
 _CLUSTER_MESSAGES = 5_000
@@ -74,7 +74,7 @@ def real_run(out: Path) -> Path:
 
 
 async def _load_and_kill(cluster: LocalCluster) -> LoadResult:
-    from ..net.load import run_load
+    from ..net.client.load import run_load
 
     victim = next(name for name, status in (await cluster.statuses()).items() if status and status.is_leader)
     with progress() as bar:

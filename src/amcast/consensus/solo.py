@@ -61,7 +61,7 @@ class Solo(Log):
                 self._recovered.append(Decided(record.instance, record.value))
                 self._next = record.instance + 1
 
-    def on_start(self, out: Outbox) -> list[Decision]:
+    def on_boot(self, out: Outbox) -> list[Decision]:
         if self._recovered is None:
             out.persist(SoloStart())
         decisions, self._recovered = self._recovered or [], None

@@ -9,7 +9,7 @@ from .message import AppMessage, Record, Wire, app_message
 from .pending import PendingSet
 from .process import Outbox, Process, TimerKey
 from .quorum import VoteCounter, majority
-from .sessions import Sessions, SessionState
+from .seen import SeenMessages, SeenOfSender
 from .timestamps import Timestamp, clock_of, timestamp
 from .topology import Topology, grid
 
@@ -27,8 +27,8 @@ __all__ = [
     "Process",
     "ProcessId",
     "Record",
-    "SessionState",
-    "Sessions",
+    "SeenMessages",
+    "SeenOfSender",
     "TimerKey",
     "Timestamp",
     "Topology",

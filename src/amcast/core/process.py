@@ -41,12 +41,12 @@ class Outbox(ABC):
         """Encoded once. The sender itself may be among them: it hears itself like anyone else."""
 
     @abstractmethod
-    def multicast(self, message: AppMessage) -> None:
+    def announce(self, message: AppMessage) -> None:
         """Announces, for the trace, that this process multicasts the message now."""
 
-    def multicast_all(self, messages: Sequence[AppMessage]) -> None:
+    def announce_all(self, messages: Sequence[AppMessage]) -> None:
         for message in messages:
-            self.multicast(message)
+            self.announce(message)
 
     @abstractmethod
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
@@ -97,7 +97,7 @@ class Process(ABC):
         return None
 
     def recover(self, records: Sequence[Record]) -> None:
-        """Called before `on_start` on every start but the very first, with what was persisted, oldest first.
+        """Called before `on_boot` on every start but the very first, with what was persisted, oldest first.
 
         No records at all means that the disk was lost: a process that voted before must not vote again until its
         group has taken it back. A process that persists nothing has nothing to do here.
@@ -105,7 +105,7 @@ class Process(ABC):
         return
 
     @abstractmethod
-    def on_start(self, out: Outbox) -> None: ...
+    def on_boot(self, out: Outbox) -> None: ...
 
     @abstractmethod
     def on_multicast(self, message: AppMessage, out: Outbox) -> None: ...

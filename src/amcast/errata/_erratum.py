@@ -12,7 +12,7 @@ import msgspec
 from ..check import Violation, check_run
 from ..core import GroupId, Process, ProcessId, Topology
 from ..protocols import GroupAutomaton, ProtocolSpec, protocol
-from ..protocols._client import Entry
+from ..protocols._client import Ingress
 from ..sim import Scenario, SimResult, Stage, simulate
 from ..sim.fuzz import violations_of
 from ..trace import Run
@@ -56,7 +56,8 @@ class Simulated:
     scenario: Scenario
     published: Build
     judge: Callable[[SimResult], tuple[Violation, ...]] = violations_of
-    entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if that is what is published
+    # How messages enter, if that is what is published.
+    ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None
 
     def describe(self) -> list[str]:
         made = self.scenario
@@ -71,7 +72,7 @@ class Simulated:
 
     def spec(self) -> ProtocolSpec:
         mended = protocol(self.scenario.protocol)
-        return replace(mended, build=self.published, entry=self.entry or mended.entry)
+        return replace(mended, build=self.published, ingress=self.ingress or mended.ingress)
 
 
 @dataclass(frozen=True)

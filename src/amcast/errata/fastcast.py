@@ -23,12 +23,12 @@ class NoPendingHard(FastCast):
     """As published: a message enters the buffer with the first timestamp that is synced, not with its own hard one."""
 
     def _apply_set_hard(self, message: AppMessage) -> None:
-        if self._sessions.is_known(message.id) or len(message.dst) == 1:
+        if self._seen.is_known(message.id) or len(message.dst) == 1:
             super()._apply_set_hard(message)
             return
         self._hard_clock += 1
         own = timestamp(self._hard_clock, self._group)
-        self._sessions.admit(message, own)
+        self._seen.admit(message, own)
         tracked = self._track(message.id)
         tracked.message = message
         tracked.hard[self._group] = own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..core import AppMessage, GroupId, MessageId
 from ..protocols import GroupOutbox
-from ..protocols._history import Entry, History, is_flush
+from ..protocols._history import History, HistoryItem, is_flush
 from ..protocols.flexcast import Ack, FlexCastAutomaton, Notice, Pending
 from ._erratum import Directed, Erratum
 
@@ -40,12 +40,12 @@ class ReplacedHistory(History):
 
     def _clear(self) -> None:
         super()._clear()
-        self._edges: set[Entry] = set()
+        self._edges: set[HistoryItem] = set()
 
     def replace_dependencies(self) -> None:
         self._edges = set()
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: HistoryItem) -> bool:
         self._edges.add(entry)
         return super().add(entry)
 
@@ -62,7 +62,7 @@ class ReplacesDependencies(FlexCastAutomaton):
         super().__init__(group, overlay, flush_every)
         self._replaced = self._history = ReplacedHistory()
 
-    def _learn(self, news: tuple[Entry, ...]) -> None:
+    def _learn(self, news: tuple[HistoryItem, ...]) -> None:
         self._replaced.replace_dependencies()
         super()._learn(news)
 

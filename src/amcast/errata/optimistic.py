@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from ..check import Violation
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, sender_of, seq_of, timestamp
-from ..protocols.optimistic import Baseline, BaselineEntry, Optimistic, OptimisticEntry
-from ..protocols.optimistic.entry import SendersConfig
+from ..protocols.optimistic import Baseline, BaselineIngress, Optimistic, OptimisticIngress
+from ..protocols.optimistic.ingress import SendersConfig
 from ..protocols.optimistic.merge import END_OF_TIME, Admission, Merger
 from ..protocols.optimistic.messages import BarrierRequest, FrMcast, Stamp, Time
 from ..protocols.optimistic.source import Source
@@ -96,7 +96,7 @@ class EagerBarriers(Optimistic):
         Baseline._on_barrier_request(self, request, out)
 
 
-class EagerEntry(OptimisticEntry):
+class EagerIngress(OptimisticIngress):
     def send(self, message: AppMessage, out: Outbox) -> FrMcast:
         """Requests go to all groups of sendersTo, and before the message itself."""
         request = BarrierRequest(message.id, max(out.now_us, self._last + 1), self._home)
@@ -152,7 +152,7 @@ class NotItself(Baseline):
                 out.send_all(self._topology.members(group), request)
 
 
-class AskedByLeaders(BaselineEntry):
+class AskedByLeaders(BaselineIngress):
     def __init__(self, process: ProcessId, topology: Topology, config: SendersConfig) -> None:
         super().__init__(process, topology, replace(config, requests=False))
 
@@ -257,7 +257,7 @@ ERRATA = (
             scenario("oam", "unit", groups=3, clients=1, messages=1, workload=Micro(2, 2), seed=1),
             EagerBarriers,
             _in_three_delays,
-            EagerEntry,
+            EagerIngress,
         ),
     ),
     Erratum(
@@ -305,7 +305,7 @@ ERRATA = (
         Simulated(
             _fuzzed("oam-baseline", 276, 3, 3, senders_to={"g3": ["g1"], "g2": ["g2", "g1"], "g1": ["g1", "g2"]}),
             NotItself,
-            entry=AskedByLeaders,
+            ingress=AskedByLeaders,
         ),
     ),
     Erratum(

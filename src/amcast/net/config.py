@@ -14,7 +14,7 @@ from ..consensus import PaxosConfig
 from ..core import BATCH_LIMIT, GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
-from .storage import Durability
+from .disk.records import Durability
 
 CLIENT_IDS_FROM = 1 << 24  # above all processes
 CLIENT_IDS_EACH = 1 << 20  # a process gives out as many
@@ -23,7 +23,7 @@ PROCESSES_MAX = 1_024
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
 
 
-class ProcessEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str  # g1.p0
     address: str  # host:port
     region: str = "local"
@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: str
     protocol: str
-    process: tuple[ProcessEntry, ...]
+    process: tuple[ProcessConfig, ...]
     network: str = "none"  # delays added in the links: a preset of the simulator, or none
     durability: Durability = Durability.SYNC
     data: str = "data"  # a folder, relative to this file; each process has its own in it
@@ -80,7 +80,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def data_folder(self, name: str) -> Path:
         return self.path(self.data) / name
 
-    def entry(self, name: str) -> ProcessEntry:
+    def process_named(self, name: str) -> ProcessConfig:
         for entry in self.process:
             if entry.id == name:
                 return entry
@@ -88,7 +88,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         raise UsageError(f"there is no process '{name}' in this cluster: it has {known}")
 
     def process_id(self, name: str) -> ProcessId:
-        return self.ids()[self.entry(name).id]
+        return self.ids()[self.process_named(name).id]
 
     def ids(self) -> dict[str, ProcessId]:
         """Numbered densely by group and index, whatever the order in the file."""

@@ -25,13 +25,13 @@ from .. import __version__
 from ..core import UsageError, grid, latency_preset
 from ..protocols import protocol
 from ..trace import GroupInfo, RunInfo
-from .certs import set_up
-from .client import AsyncClient, connect
-from .collect import CollectReport, collect
-from .config import ClusterConfig, Limits, ProcessEntry, TlsFiles, format_config, load_config
-from .control import Status
-from .identity import Identity
-from .storage import Durability
+from .client.async_client import AsyncClient, connect
+from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
+from .disk.records import Durability
+from .security.certs import set_up
+from .security.identity import Identity
+from .trace.collect import CollectReport, collect
+from .wire.control import Status
 
 CONFIG = "cluster.toml"
 _PORTS = range(15_000, 32_000)
@@ -63,7 +63,7 @@ def plan(
     topology = grid(groups, replicas or spec.replicas, 0, regions, latency.spread if latency is not None else True)
     ports = iter(free_ports(2 * len(topology.processes)))
     entries = tuple(
-        ProcessEntry(
+        ProcessConfig(
             topology.name(process),
             f"127.0.0.1:{next(ports)}",
             topology.region(process),
@@ -167,7 +167,7 @@ class LocalCluster:
             self._start_one(name)
 
     def _start_one(self, name: str) -> None:
-        self.config.entry(name)
+        self.config.process_named(name)
         if self.pid(name) is not None:
             raise UsageError(f"{name} is running already")
         log = self.log_file(name)

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
-from .application import StateMachine
 from .config import ClusterConfig, load_config
-from .server import NodeServer
+from .node.application import StateMachine
+from .node.server import NodeServer
 
 # Handlers make tuples that die at once and hardly a cycle: the collector need not look so often.
 _GC_THRESHOLD = 50_000

@@ -1,7 +1,7 @@
 """Ordering between groups: the multicast protocols, behind one interface."""
 
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import Client, ClientConfig, Entry, EntryGroups, start_all
+from ._client import Client, ClientConfig, Ingress, IngressGroups, start_all
 from ._messages import Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
@@ -10,10 +10,10 @@ __all__ = [
     "PROTOCOLS",
     "Client",
     "ClientConfig",
-    "Entry",
-    "EntryGroups",
     "GroupAutomaton",
     "GroupOutbox",
+    "Ingress",
+    "IngressGroups",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

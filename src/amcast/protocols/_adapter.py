@@ -132,12 +132,12 @@ class ReplicatedAutomaton(Replica):
 
     # -- inputs
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         out.set_timer(_RESEND, self._config.resend_us)
-        super().on_start(out)
+        super().on_boot(out)
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
-        out.multicast(message)
+        out.announce(message)
         for group in self._topology.groups:
             if self._automaton.is_entry(message, group):
                 out.send(self._leader(group), Start((message,)))

@@ -1,6 +1,6 @@
 """The client: a process that multicasts, tries again until every destination group has answered, and never twice.
 
-It sends START to the process that it believes leads each entry group (one delay, one copy; what is multicast in one
+It sends START to the process that it believes leads each ingress group (one delay, one copy; what is multicast in one
 turn goes in one message, and what goes to the same groups as one batch). Only when no answer comes does it bother every
 member. A message keeps its id through all retries, and groups order an id once. With each message goes the mark below
 which all its earlier messages are settled, so that groups may forget them.
@@ -33,10 +33,10 @@ from ..core.ids import SEQ_BITS, SEQ_LIMIT
 from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
 
-EntryGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
+IngressGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
 
 
-class Entry(ABC):
+class Ingress(ABC):
     """How a sender's messages enter a protocol that wants more than a START at some groups' leaders."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Outstanding:
     def __init__(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
         self.message = message
         self.parts = parts  # what the application multicast: more than one is a batch
-        self.sent = sent  # what an entry has to send again
+        self.sent = sent  # what an ingress has to send again
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
         self.is_done = False
@@ -81,14 +81,14 @@ class Client(Process):
         self,
         process: ProcessId,
         topology: Topology,
-        entry_groups: EntryGroups,
+        ingress_groups: IngressGroups,
         config: ClientConfig,
-        entry: Entry | None = None,
+        ingress: Ingress | None = None,
     ) -> None:
-        self._entry = entry
+        self._ingress = ingress
         self._process = process
         self._topology = topology
-        self._entry_groups = entry_groups
+        self._ingress_groups = ingress_groups
         self._config = config
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
@@ -124,18 +124,18 @@ class Client(Process):
         entry = self._outstanding.get(id_)
         return () if entry is None else entry.parts
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         """A client waits for something to send."""
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         self.on_multicast_all((message,), out)
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        out.multicast_all(messages)
+        out.announce_all(messages)
         self.outstanding += len(messages)
-        if self._entry is not None:
+        if self._ingress is not None:
             for message in messages:
-                self._remember(message, (message,), self._entry.send(message, out))
+                self._remember(message, (message,), self._ingress.send(message, out))
         else:
             if not self._waiting:
                 out.set_timer(_SEND, 0)
@@ -198,7 +198,7 @@ class Client(Process):
         for parts in self._batches(leaving):
             message = pack(parts)
             self._remember(message, parts, None)
-            for group in self._entry_groups(message, self._topology):
+            for group in self._ingress_groups(message, self._topology):
                 leader = self._leader.get(group)
                 if leader is None:
                     leader = self._topology.members(group)[0]
@@ -234,8 +234,8 @@ class Client(Process):
             # has much to do must not get more to do for it.
             if entry.ticks not in _RETRY_TICKS and entry.ticks % _RETRY_TICKS[-1]:
                 continue
-            if self._entry is not None:
-                self._entry.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
+            if self._ingress is not None:
+                self._ingress.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
             else:
                 for group in self._silent(entry):
                     again.setdefault(group, []).append(entry.message)
@@ -245,7 +245,7 @@ class Client(Process):
 
     def _silent(self, entry: Outstanding) -> list[GroupId]:
         """Who is to be asked again."""
-        dst, entries = entry.message.dst, self._entry_groups(entry.message, self._topology)
+        dst, entries = entry.message.dst, self._ingress_groups(entry.message, self._topology)
         # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
         silent = [group for group in entries if group in entry.missing or group not in dst]
         return silent + [group for group in dst if group in entry.missing and group not in entries]
@@ -279,5 +279,5 @@ def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> list[lis
 
 
 def destinations(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
-    """Entry groups of a genuine protocol: the client sends to the destinations themselves."""
+    """Ingress groups of a genuine protocol: the client sends to the destinations themselves."""
     return message.dst

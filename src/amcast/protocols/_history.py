@@ -16,7 +16,7 @@ import msgspec
 from ..core import GroupId, MessageId
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HistoryItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`group` delivered message `id`, addressed to `dst`, as its delivery `number`."""
 
     group: GroupId
@@ -39,13 +39,13 @@ def flush_number(id_: MessageId) -> int:
 
 
 class HistoryState(msgspec.Struct, array_like=True):
-    journal: list[tuple[int, Entry]]
+    journal: list[tuple[int, HistoryItem]]
     position: int
     floor: dict[GroupId, int]
     mentioned: list[GroupId]
 
 
-_number_of: Callable[[Entry], int] = attrgetter("number")
+_number_of: Callable[[HistoryItem], int] = attrgetter("number")
 
 
 class History:
@@ -53,11 +53,11 @@ class History:
         self._clear()
 
     def _clear(self) -> None:
-        self._chains: dict[GroupId, list[Entry]] = {}  # by number
-        self._entries: dict[MessageId, list[Entry]] = {}
+        self._chains: dict[GroupId, list[HistoryItem]] = {}  # by number
+        self._entries: dict[MessageId, list[HistoryItem]] = {}
         # How many messages, flushes left out, are addressed to a group; 0: those that were are forgotten.
         self._mentions: dict[GroupId, int] = {}
-        self._journal: list[tuple[int, Entry]] = []  # all entries, in the order in which they were added
+        self._journal: list[tuple[int, HistoryItem]] = []  # all entries, in the order in which they were added
         self._floor: dict[GroupId, int] = {}  # entries below this number were forgotten
         self.position = 0  # how many entries were ever added
 
@@ -67,7 +67,7 @@ class History:
     def __contains__(self, id_: MessageId) -> bool:
         return id_ in self._entries
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: HistoryItem) -> bool:
         """Whether it was news."""
         if entry.number < self._floor.get(entry.group, 0):
             return False
@@ -84,12 +84,12 @@ class History:
             self._mention(entry, 1)
         return True
 
-    def _mention(self, entry: Entry, by: int) -> None:
+    def _mention(self, entry: HistoryItem, by: int) -> None:
         if not is_flush(entry.id):
             for group in entry.dst:
                 self._mentions[group] = self._mentions.get(group, 0) + by
 
-    def since(self, position: int) -> tuple[Entry, ...]:
+    def since(self, position: int) -> tuple[HistoryItem, ...]:
         """What was added when the history had reached this position, without what was forgotten."""
         start = bisect_left(self._journal, position, key=lambda item: item[0])
         return tuple([entry for _, entry in self._journal[start:]])

@@ -175,12 +175,12 @@ class Replica(Process):
     def recover(self, records: Sequence[Record]) -> None:
         self._log.recover(records)
 
-    def on_start(self, out: Outbox) -> None:
-        self._act_on(self._log.on_start(out), out)
+    def on_boot(self, out: Outbox) -> None:
+        self._act_on(self._log.on_boot(out), out)
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         """A member may multicast as well: it hands its message to the leaders as a client does."""
-        out.multicast(message)
+        out.announce(message)
         for group in message.dst:
             out.send(self._leader(group), Start((message,)))
 

@@ -45,8 +45,8 @@ from ..core import (
     Outbox,
     PendingSet,
     ProcessId,
-    Sessions,
-    SessionState,
+    SeenMessages,
+    SeenOfSender,
     TimerKey,
     Timestamp,
     Topology,
@@ -150,7 +150,7 @@ class Tracked(msgspec.Struct, array_like=True):
 
 class FastCastState(msgspec.Struct, array_like=True):
     clock: int
-    sessions: dict[ProcessId, SessionState]
+    seen: dict[ProcessId, SeenOfSender]
     pending: list[tuple[MessageId, Timestamp, bool]]
     tracked: dict[MessageId, Tracked]
     ahead: dict[MessageId, dict[GroupId, Timestamp]]
@@ -168,7 +168,7 @@ class FastCast(Replica):
         super().__init__(process, topology, config, log, _entries)
         self._config = config
         self._hard_clock = 0
-        self._sessions = Sessions()
+        self._seen = SeenMessages()
         self._pending = PendingSet()
         self._has_final = False  # something became final since the last look: the first of the pending may be it
         self._tracked: dict[MessageId, Tracked] = {}
@@ -185,9 +185,9 @@ class FastCast(Replica):
 
     # -- inputs
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         out.set_timer(_RESEND, self._config.resend_us)
-        super().on_start(out)
+        super().on_boot(out)
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _RESEND:
@@ -214,7 +214,7 @@ class FastCast(Replica):
 
     def _on_starts(self, sender: ProcessId, messages: tuple[AppMessage, ...], out: Outbox) -> None:
         """Task 1, and the stamping of Task 4."""
-        is_leader, group, stamped, is_known = self._log.is_leader, self._group, self._stamped, self._sessions.is_known
+        is_leader, group, stamped, is_known = self._log.is_leader, self._group, self._stamped, self._seen.is_known
         entries: list[SetHard] = []
         self._soft_clock = max(self._soft_clock, self._hard_clock)
         for message in messages:
@@ -244,9 +244,9 @@ class FastCast(Replica):
         if self._topology.group_of(sender) is None:
             if message.id not in self._tracked:
                 self._reply(message.sender, message.id, (self._group,))
-        elif self._sessions.is_settled(message.id) and message.id not in self._tracked:
+        elif self._seen.is_settled(message.id) and message.id not in self._tracked:
             out.send(sender, Settled(message.id))
-        elif (own := self._sessions.timestamp(message.id)) is not None:
+        elif (own := self._seen.timestamp(message.id)) is not None:
             out.send(sender, SendHard(self._group, ((message.id, own),)))
 
     def _on_send_soft(self, sender: ProcessId, message: SendSoft, out: Outbox) -> None:
@@ -260,7 +260,7 @@ class FastCast(Replica):
         new: list[Stamp] = []
         for stamp in message.stamps:
             id_, ts = stamp
-            if id_ not in proposed and (id_ in self._tracked or not self._sessions.is_known(id_)):
+            if id_ not in proposed and (id_ in self._tracked or not self._seen.is_known(id_)):
                 proposed[id_] = ts
                 new.append(stamp)
         clock = _highest_clock(message.stamps)
@@ -279,7 +279,7 @@ class FastCast(Replica):
             id_, ts = stamp
             tracked = self._tracked.get(id_)
             if tracked is None:
-                if self._sessions.is_known(id_):
+                if self._seen.is_known(id_):
                     continue  # delivered
                 tracked = self._tracked[id_] = Tracked()
             known = tracked.hard.setdefault(group, ts)
@@ -355,17 +355,17 @@ class FastCast(Replica):
     def _take_local(self, message: AppMessage, ready: list[tuple[AppMessage, Timestamp]]) -> None:
         """Where nothing is pending, the hard timestamp of a local message is final and the next: no need to wait."""
         ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + self._group
-        if self._sessions.admit_new(message, ts):
+        if self._seen.admit_new(message, ts):
             self._hard_clock += 1
             ready.append((message, ts))
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
-        if self._sessions.is_known(message.id):
+        if self._seen.is_known(message.id):
             return
         self._hard_clock += 1
         own = timestamp(self._hard_clock, self._group)
-        self._sessions.admit(message, own)
+        self._seen.admit(message, own)
         tracked = self._track(message.id)
         tracked.message = message
         tracked.hard[self._group] = own
@@ -382,7 +382,7 @@ class FastCast(Replica):
                 proposed.pop(id_, None)
             tracked = self._tracked.get(id_)
             if tracked is None:
-                if self._sessions.is_known(id_):
+                if self._seen.is_known(id_):
                     continue  # delivered
                 tracked = self._tracked[id_] = Tracked()
             tracked.soft.setdefault(group, ts)
@@ -396,7 +396,7 @@ class FastCast(Replica):
                 proposed.discard(id_)
             tracked = self._tracked.get(id_)
             if tracked is None:
-                if self._sessions.is_known(id_):
+                if self._seen.is_known(id_):
                     self._catch_up(group, id_)
                     continue
                 tracked = self._tracked[id_] = Tracked()
@@ -445,7 +445,7 @@ class FastCast(Replica):
         return tracked
 
     def _is_delivered(self, id_: MessageId) -> bool:
-        return id_ not in self._tracked and self._sessions.is_known(id_)
+        return id_ not in self._tracked and self._seen.is_known(id_)
 
     # -- what leaves
 
@@ -507,7 +507,7 @@ class FastCast(Replica):
         return encode(
             FastCastState(
                 self._hard_clock,
-                self._sessions.dump(),
+                self._seen.dump(),
                 self._pending.dump(),
                 self._tracked,
                 self._ahead,
@@ -518,7 +518,7 @@ class FastCast(Replica):
     def _load(self, state: bytes, out: Outbox) -> None:
         loaded = _state.decode(state)
         self._hard_clock = loaded.clock
-        self._sessions.load(loaded.sessions)
+        self._seen.load(loaded.seen)
         self._pending.load(loaded.pending)
         self._has_final = True
         self._tracked = loaded.tracked

@@ -54,16 +54,16 @@ from ..core import (
     GroupId,
     MessageId,
     ProcessId,
-    Sessions,
-    SessionState,
+    SeenMessages,
+    SeenOfSender,
     Topology,
     UsageError,
     Wire,
 )
 from ._adapter import AutomatonTypes, ReplicatedAutomaton
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import EntryGroups
-from ._history import Entry, History, HistoryState, flush_id, flush_number, is_flush
+from ._client import IngressGroups
+from ._history import History, HistoryItem, HistoryState, flush_id, flush_number, is_flush
 from ._replica import ReplicaConfig, make_log
 
 # Notifier, notified, and the notifier's position in its history when it told the notified one.
@@ -80,7 +80,7 @@ class Msg(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="msg"):
 
     message: AppMessage
     notices: tuple[Notice, ...]
-    news: tuple[Entry, ...]
+    news: tuple[HistoryItem, ...]
 
     @property
     def id(self) -> MessageId:
@@ -93,7 +93,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
     id: MessageId
     answers: tuple[GroupId, int] | None  # the notifier, and its position; None: the sender is a destination
     notices: tuple[Notice, ...]
-    news: tuple[Entry, ...]
+    news: tuple[HistoryItem, ...]
 
 
 class Notif(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="notif"):
@@ -102,7 +102,7 @@ class Notif(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="notif")
     id: MessageId
     dst: tuple[GroupId, ...]
     position: int
-    news: tuple[Entry, ...]
+    news: tuple[HistoryItem, ...]
 
 
 class FlushRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="flush"):
@@ -147,7 +147,7 @@ class WaitingNotif(msgspec.Struct, array_like=True):
 
 
 class FlexCastState(msgspec.Struct, array_like=True):
-    sessions: dict[ProcessId, SessionState]
+    seen: dict[ProcessId, SeenOfSender]
     history: HistoryState
     delivered: int
     flushed: int
@@ -172,7 +172,7 @@ class FlexCastAutomaton(GroupAutomaton):
         self._lowest = overlay[0]
         self._above = overlay[self._rank[group] + 1 :]  # the descendants
         self._flush_every = flush_every
-        self._sessions = Sessions()
+        self._seen = SeenMessages()
         self._history = History()
         self._delivered = 0  # the number of this group's latest delivery, flushes included
         self._flushed = 0  # the number of the latest flush that was delivered here
@@ -192,7 +192,7 @@ class FlexCastAutomaton(GroupAutomaton):
         return self._lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:
-        return self._sessions.is_known(message)
+        return self._seen.is_known(message)
 
     def is_pending(self, message: MessageId) -> bool:
         pending = self._pending.get(message)
@@ -202,8 +202,8 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """Lines 1-2: the lca delivers at once."""
-        if not self._sessions.is_known(message.id):
-            self._sessions.admit(message, 0)
+        if not self._seen.is_known(message.id):
+            self._seen.admit(message, 0)
             self._deliver(message, out)
             self._flush_if_due(out)
 
@@ -228,7 +228,7 @@ class FlexCastAutomaton(GroupAutomaton):
         """Lines 3-6."""
         message = body.message
         if not is_flush(message.id):
-            self._sessions.admit(message, 0)
+            self._seen.admit(message, 0)
         pending = self._pending.setdefault(message.id, Pending())
         pending.message = message
         pending.notices.extend(body.notices)
@@ -249,7 +249,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def _on_notif(self, source: GroupId, body: Notif, out: GroupOutbox) -> None:
         """Lines 12-18: what is open here comes first, so that no incomplete dependencies are told."""
         if self._open:
-            news: tuple[Entry, ...] = ()  # they are in the history by now
+            news: tuple[HistoryItem, ...] = ()  # they are in the history by now
             waiting = Notif(body.id, body.dst, body.position, news)
             self._waiting.append(WaitingNotif(source, waiting, list(self._open)))
         else:
@@ -257,12 +257,12 @@ class FlexCastAutomaton(GroupAutomaton):
 
     # -- histories (Algorithm 3, lines 1-19)
 
-    def _learn(self, news: tuple[Entry, ...]) -> None:
+    def _learn(self, news: tuple[HistoryItem, ...]) -> None:
         for entry in news:
             if self._record(entry) and self._group in entry.dst and not self._is_delivered(entry.id):
                 self._open[entry.id] = None
 
-    def _record(self, entry: Entry) -> bool:
+    def _record(self, entry: HistoryItem) -> bool:
         if not self._history.add(entry):
             return False
         self._grown += not is_flush(entry.id)
@@ -272,9 +272,9 @@ class FlexCastAutomaton(GroupAutomaton):
         """Of a message to this group."""
         if is_flush(id_):
             return flush_number(id_) <= self._flushed
-        return self._sessions.is_known(id_) and not self.is_pending(id_)
+        return self._seen.is_known(id_) and not self.is_pending(id_)
 
-    def _news_for(self, group: GroupId) -> tuple[Entry, ...]:
+    def _news_for(self, group: GroupId) -> tuple[HistoryItem, ...]:
         """Lines 11-16: what this group's history holds that the other one was not told."""
         news = self._history.since(self._told.get(group, 0))
         self._told[group] = self._history.position
@@ -338,7 +338,7 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def _deliver(self, message: AppMessage, out: GroupOutbox) -> None:
         self._delivered += 1
-        self._record(Entry(self._group, self._delivered, message.id, message.dst))
+        self._record(HistoryItem(self._group, self._delivered, message.id, message.dst))
         self._open.pop(message.id, None)
         if is_flush(message.id):
             assert flush_number(message.id) == self._flushed + 1, "flushes are delivered in order"
@@ -422,7 +422,7 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def dump(self) -> FlexCastState:
         return FlexCastState(
-            self._sessions.dump(),
+            self._seen.dump(),
             self._history.dump(),
             self._delivered,
             self._flushed,
@@ -437,7 +437,7 @@ class FlexCastAutomaton(GroupAutomaton):
         )
 
     def load(self, state: FlexCastState) -> None:
-        self._sessions.load(state.sessions)
+        self._seen.load(state.seen)
         self._history.load(state.history)
         self._delivered = state.delivered
         self._flushed = state.flushed
@@ -481,13 +481,13 @@ def ranked_groups(config: FlexCastConfig, topology: Topology) -> tuple[GroupId, 
     return overlay
 
 
-def entry_at_lca(config: FlexCastConfig) -> EntryGroups:
+def ingress_at_lca(config: FlexCastConfig) -> IngressGroups:
     """Clients send a message to its lca."""
 
-    def entry_groups(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
+    def ingress_groups(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
         return (min(message.dst, key=ranked_groups(config, topology).index),)
 
-    return entry_groups
+    return ingress_groups
 
 
 def build(process: ProcessId, topology: Topology, config: FlexCastConfig, rng: Random) -> ReplicatedAutomaton:

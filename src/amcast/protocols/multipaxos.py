@@ -26,8 +26,8 @@ from ..core import (
     MessageId,
     Outbox,
     ProcessId,
-    Sessions,
-    SessionState,
+    SeenMessages,
+    SeenOfSender,
     Topology,
     Wire,
     encode,
@@ -43,7 +43,7 @@ def ordering_group(message: AppMessage, topology: Topology) -> tuple[GroupId, ..
 
 class OrderedState(msgspec.Struct, array_like=True):
     ordered: int
-    sessions: dict[ProcessId, SessionState]
+    seen: dict[ProcessId, SeenOfSender]
     deliveries: DeliveriesState
 
 
@@ -67,7 +67,7 @@ class OrderingGroup(Replica):
     def __init__(self, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> None:
         super().__init__(process, topology, config, _make_log(process, topology, config, rng), _entries)
         self._ordered = 0  # the position in the one total order: the final timestamp
-        self._sessions = Sessions()
+        self._seen = SeenMessages()
         self._proposed: set[MessageId] = set()  # volatile
 
     def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
@@ -81,7 +81,7 @@ class OrderingGroup(Replica):
             return  # the ordering group answers for all
         if not self._log.is_leader:
             self._forward(sender, message)
-        elif self._sessions.is_known(message.id):
+        elif self._seen.is_known(message.id):
             self._reply(message.sender, message.id, message.dst)
         else:
             self._propose(message, out)
@@ -94,10 +94,10 @@ class OrderingGroup(Replica):
     def _apply(self, entry: Any, out: Outbox) -> None:
         message: AppMessage = entry.message
         self._proposed.discard(message.id)
-        if self._sessions.is_known(message.id):
+        if self._seen.is_known(message.id):
             return
         self._ordered += 1
-        self._sessions.admit(message, self._ordered)
+        self._seen.admit(message, self._ordered)
         self._deliveries.add(message, self._ordered, message.dst, out)
         if self._log.is_leader:
             # Decided is as good as delivered: every process learns the one log.
@@ -107,10 +107,10 @@ class OrderingGroup(Replica):
         self._proposed = set()
 
     def _dump(self) -> bytes:
-        return encode(OrderedState(self._ordered, self._sessions.dump(), self._deliveries.dump()))
+        return encode(OrderedState(self._ordered, self._seen.dump(), self._deliveries.dump()))
 
     def _load(self, state: bytes, out: Outbox) -> None:
         loaded = _state.decode(state)
         self._ordered = loaded.ordered
-        self._sessions.load(loaded.sessions)
+        self._seen.load(loaded.seen)
         self._deliveries.load(loaded.deliveries, out)

@@ -11,7 +11,7 @@ from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
 from ..core import Codec, GroupId, MessageId, Process, ProcessId, Topology, UsageError
 from . import flexcast, tree
 from ._adapter import StreamAck
-from ._client import Entry, EntryGroups, destinations
+from ._client import Ingress, IngressGroups, destinations
 from ._messages import ClientMessage
 from ._replica import ReplicaConfig
 from .fastcast import FastCast, FastCastConfig, FastCastMessage
@@ -19,16 +19,16 @@ from .multipaxos import OrderingGroup, ordering_group
 from .optimistic import (
     Baseline,
     BaselineConfig,
-    BaselineEntry,
+    BaselineIngress,
     Optimistic,
     OptimisticConfig,
-    OptimisticEntry,
+    OptimisticIngress,
     OptimisticMessage,
     home_group,
     senders_facts,
 )
 from .optimistic.messages import BarrierRequest, FrMcast
-from .sequencer import Data, DataEntry, Sequencer, SequencerConfig
+from .sequencer import Data, DataIngress, Sequencer, SequencerConfig
 from .skeen import SkeenFrame
 from .skeen import build as build_skeen
 
@@ -45,21 +45,21 @@ class ProtocolSpec:
     claims: tuple[str, ...]
     config: type[ReplicaConfig]
     build: Callable[[ProcessId, Topology, Any, Random], Process]
-    entry_groups: EntryGroups  # where clients send a message first
+    ingress_groups: IngressGroups  # where clients send a message first
     delays: dict[str, int]  # claimed: case -> message delays
     messages: Any = ClientMessage  # the union of its own wire messages
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
     records: Any = PaxosRecord | SoloRecord
     # What run.json says of a run besides its configuration: (configuration, topology, message -> destinations) -> facts
     facts: Callable[[Any, Topology, Mapping[MessageId, Sequence[GroupId]]], dict[str, Any]] | None = None
-    entry: Callable[[ProcessId, Topology, Any], Entry] | None = None  # how messages enter, if not by a START
-    entry_messages: Any = None  # the union of what clients send then
-    entry_from: Callable[[Any], EntryGroups] | None = None  # entry groups, where they depend on the configuration
+    ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
+    ingress_messages: Any = None  # the union of what clients send then
+    ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration
 
     @property
     def takes_batches(self) -> bool:
         """Whether several messages may be ordered as one: not where they enter one by one, at times of their own."""
-        return self.entry is None
+        return self.ingress is None
 
     @property
     def genuineness(self) -> str:
@@ -73,8 +73,8 @@ class ProtocolSpec:
         return next((word for claim, word in words.items() if claim in self.claims), "no")
 
     def configured(self, config: ReplicaConfig) -> ProtocolSpec:
-        """With the entry groups that this configuration makes."""
-        return self if self.entry_from is None else replace(self, entry_groups=self.entry_from(config))
+        """With the ingress groups that this configuration makes."""
+        return self if self.ingress_from is None else replace(self, ingress_groups=self.ingress_from(config))
 
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)
@@ -91,7 +91,7 @@ _SPECS = (
         config=ReplicaConfig,
         build=build_skeen,
         messages=SkeenFrame | StreamAck,
-        entry_groups=destinations,
+        ingress_groups=destinations,
         delays={"local": 1, "global": 2},
     ),
     ProtocolSpec(
@@ -104,7 +104,7 @@ _SPECS = (
         config=ReplicaConfig,
         build=build_skeen,
         messages=SkeenFrame | StreamAck,
-        entry_groups=destinations,
+        ingress_groups=destinations,
         delays={"local": 3, "global": 6},
     ),
     ProtocolSpec(
@@ -117,7 +117,7 @@ _SPECS = (
         config=FastCastConfig,
         build=FastCast,
         messages=FastCastMessage,
-        entry_groups=destinations,
+        ingress_groups=destinations,
         delays={"local": 3, "global": 4, "slow": 6},
         cases={"slow": {"wrong_guesses": True}},
     ),
@@ -130,7 +130,7 @@ _SPECS = (
         claims=ORDER,
         config=ReplicaConfig,
         build=OrderingGroup,
-        entry_groups=ordering_group,
+        ingress_groups=ordering_group,
         delays={"local": 3, "global": 3},
     ),
     ProtocolSpec(
@@ -143,8 +143,8 @@ _SPECS = (
         config=flexcast.FlexCastConfig,
         build=flexcast.build,
         messages=flexcast.FlexCastFrame | StreamAck,
-        entry_groups=flexcast.entry_at_lca(flexcast.FlexCastConfig()),
-        entry_from=flexcast.entry_at_lca,
+        ingress_groups=flexcast.ingress_at_lca(flexcast.FlexCastConfig()),
+        ingress_from=flexcast.ingress_at_lca,
         delays={"local": 1, "global": 2},
     ),
     ProtocolSpec(
@@ -157,8 +157,8 @@ _SPECS = (
         config=tree.TreeConfig,
         build=tree.build,
         messages=tree.TreeFrame | StreamAck,
-        entry_groups=tree.entry_at_lca(tree.TreeConfig()),
-        entry_from=tree.entry_at_lca,
+        ingress_groups=tree.ingress_at_lca(tree.TreeConfig()),
+        ingress_from=tree.ingress_at_lca,
         delays={"local": 1, "global": 2},
     ),
     ProtocolSpec(
@@ -171,9 +171,9 @@ _SPECS = (
         config=BaselineConfig,
         build=Baseline,
         messages=OptimisticMessage,
-        entry_groups=home_group,
-        entry=BaselineEntry,
-        entry_messages=FrMcast | BarrierRequest,
+        ingress_groups=home_group,
+        ingress=BaselineIngress,
+        ingress_messages=FrMcast | BarrierRequest,
         facts=senders_facts,
         delays={"local": 3, "global": 3, "slow": 4},
         cases={"slow": {"changed_timestamps": True}},
@@ -188,9 +188,9 @@ _SPECS = (
         config=OptimisticConfig,
         build=Optimistic,
         messages=OptimisticMessage,
-        entry_groups=home_group,
-        entry=OptimisticEntry,
-        entry_messages=FrMcast | BarrierRequest,
+        ingress_groups=home_group,
+        ingress=OptimisticIngress,
+        ingress_messages=FrMcast | BarrierRequest,
         facts=senders_facts,
         delays={"optimistic": 1, "local": 3, "global": 3, "slow": 4},
         cases={"slow": {"changed_timestamps": True}},
@@ -205,9 +205,9 @@ _SPECS = (
         config=SequencerConfig,
         build=Sequencer,
         messages=Data,
-        entry_groups=ordering_group,
-        entry=DataEntry,
-        entry_messages=Data,
+        ingress_groups=ordering_group,
+        ingress=DataIngress,
+        ingress_messages=Data,
         delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
     ),
 )

@@ -35,7 +35,7 @@ from random import Random
 from typing import Any
 
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire
-from ._client import Entry
+from ._client import Ingress
 from ._replica import ReplicaConfig
 from .multipaxos import OrderingGroup
 
@@ -63,7 +63,7 @@ def receivers(message: AppMessage, topology: Topology) -> list[ProcessId]:
     return [process for group in groups for process in topology.members(group)]
 
 
-class DataEntry(Entry):
+class DataIngress(Ingress):
     """A client delivers nothing, and so asks for no delay."""
 
     def __init__(self, process: ProcessId, topology: Topology, config: SequencerConfig) -> None:
@@ -120,7 +120,7 @@ class Sequencer(OrderingGroup):
     # -- inputs
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
-        out.multicast(message)
+        out.announce(message)
         sequencer = self._log.leader
         asks = self._config.compensates and sequencer is not None and sequencer != self._process
         requested = self._compensation.requested(sequencer) if asks and sequencer is not None else 0
@@ -142,7 +142,7 @@ class Sequencer(OrderingGroup):
     def _on_data(self, data: Data, out: Outbox) -> None:
         """Line 12."""
         message = data.message
-        if self._sessions.is_known(message.id):
+        if self._seen.is_known(message.id):
             if self._log.is_leader:
                 self._reply(message.sender, message.id, message.dst)
         elif message.id not in self._received:
@@ -208,5 +208,5 @@ class Sequencer(OrderingGroup):
     def _load(self, state: bytes, out: Outbox) -> None:
         super()._load(state, out)
         self._last_ordered = None
-        known = self._sessions.is_known
+        known = self._seen.is_known
         self._received = {id_: received for id_, received in self._received.items() if not known(id_)}

@@ -37,8 +37,8 @@ from ..core import (
     MessageId,
     PendingSet,
     ProcessId,
-    Sessions,
-    SessionState,
+    SeenMessages,
+    SeenOfSender,
     Timestamp,
     Topology,
     Wire,
@@ -95,7 +95,7 @@ class SkeenFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
 
 class SkeenState(msgspec.Struct, array_like=True):
     clock: int
-    sessions: dict[ProcessId, SessionState]
+    seen: dict[ProcessId, SeenOfSender]
     pending: list[tuple[MessageId, Timestamp, bool]]
     messages: list[AppMessage]
     stamps: dict[MessageId, dict[GroupId, Timestamp]]
@@ -109,25 +109,25 @@ class SkeenAutomaton(GroupAutomaton):
     def __init__(self, group: GroupId) -> None:
         self._group = group
         self._clock = 0
-        self._sessions = Sessions()
+        self._seen = SeenMessages()
         self._pending = PendingSet()
         self._messages: dict[MessageId, AppMessage] = {}  # pending ones
         # Stamps of pending messages, and of messages that this group has not seen yet.
         self._stamps: dict[MessageId, dict[GroupId, Timestamp]] = {}
 
     def is_known(self, message: MessageId) -> bool:
-        return self._sessions.is_known(message)
+        return self._seen.is_known(message)
 
     def is_pending(self, message: MessageId) -> bool:
         return message in self._messages
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """SET-HARD (lines 19-25): stamps the message with this group's clock."""
-        if self._sessions.is_known(message.id):
+        if self._seen.is_known(message.id):
             return
         self._clock += 1
         own = timestamp(self._clock, self._group)
-        self._sessions.admit(message, own)
+        self._seen.admit(message, own)
         self._messages[message.id] = message
         self._pending.add(message.id, own)
         self._stamps.setdefault(message.id, {})[self._group] = own
@@ -151,7 +151,7 @@ class SkeenAutomaton(GroupAutomaton):
         """SYNC-HARD (lines 26-29): the clock passes every stamp, so that later messages are ordered after it."""
         self._clock = max(self._clock, clock_of(body.ts))
         if body.id not in self._messages:
-            if self._sessions.is_known(body.id):
+            if self._seen.is_known(body.id):
                 return
             if body.id not in self._stamps:
                 out.send(source, Need(body.id))
@@ -176,11 +176,11 @@ class SkeenAutomaton(GroupAutomaton):
 
     def dump(self) -> SkeenState:
         messages = list(self._messages.values())
-        return SkeenState(self._clock, self._sessions.dump(), self._pending.dump(), messages, self._stamps)
+        return SkeenState(self._clock, self._seen.dump(), self._pending.dump(), messages, self._stamps)
 
     def load(self, state: SkeenState) -> None:
         self._clock = state.clock
-        self._sessions.load(state.sessions)
+        self._seen.load(state.seen)
         self._pending.load(state.pending)
         self._messages = {message.id: message for message in state.messages}
         self._stamps = state.stamps

@@ -28,10 +28,10 @@ from typing import Any
 
 import msgspec
 
-from ..core import AppMessage, GroupId, MessageId, ProcessId, Sessions, SessionState, Topology, UsageError, Wire
+from ..core import AppMessage, GroupId, MessageId, ProcessId, SeenMessages, SeenOfSender, Topology, UsageError, Wire
 from ._adapter import AutomatonTypes, ReplicatedAutomaton
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import EntryGroups
+from ._client import IngressGroups
 from ._replica import ReplicaConfig, make_log
 
 
@@ -64,7 +64,7 @@ class TreeFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class TreeState(msgspec.Struct, array_like=True):
-    sessions: dict[ProcessId, SessionState]
+    seen: dict[ProcessId, SeenOfSender]
 
 
 TREE_TYPES = AutomatonTypes(TreeFrame, TreeFromGroup, TreeState)
@@ -115,19 +115,19 @@ class TreeAutomaton(GroupAutomaton):
         self._group = group
         self._tree = tree
         self._children = [(child, tree.reach(child)) for child in tree.children(group)]
-        self._sessions = Sessions()
+        self._seen = SeenMessages()
 
     def is_entry(self, message: AppMessage, group: GroupId) -> bool:
         return self._tree.lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:
-        return self._sessions.is_known(message)
+        return self._seen.is_known(message)
 
     def is_pending(self, message: MessageId) -> bool:
         return False  # what is ordered here is delivered
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
-        if not self._sessions.is_known(message.id):
+        if not self._seen.is_known(message.id):
             self._handle(message, out)
 
     def on_group_message(self, source: GroupId, body: Relay, out: GroupOutbox) -> None:
@@ -135,7 +135,7 @@ class TreeAutomaton(GroupAutomaton):
 
     def _handle(self, message: AppMessage, out: GroupOutbox) -> None:
         """Algorithm 3, lines 10-13."""
-        self._sessions.admit(message, 0)
+        self._seen.admit(message, 0)
         for child, reach in self._children:
             if not reach.isdisjoint(message.dst):
                 out.send(child, Relay(message))
@@ -143,19 +143,19 @@ class TreeAutomaton(GroupAutomaton):
             out.deliver(message, None)
 
     def dump(self) -> TreeState:
-        return TreeState(self._sessions.dump())
+        return TreeState(self._seen.dump())
 
     def load(self, state: TreeState) -> None:
-        self._sessions.load(state.sessions)
+        self._seen.load(state.seen)
 
 
-def entry_at_lca(config: TreeConfig) -> EntryGroups:
+def ingress_at_lca(config: TreeConfig) -> IngressGroups:
     """Clients send a message to the lca of its destinations."""
 
-    def entry_groups(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
+    def ingress_groups(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
         return (Tree(config, topology).lca(message.dst),)
 
-    return entry_groups
+    return ingress_groups
 
 
 def build(process: ProcessId, topology: Topology, config: TreeConfig, rng: Random) -> ReplicatedAutomaton:

@@ -3,7 +3,7 @@
 from ..core import PRESETS, Latency, latency_preset
 from .cluster import SimCluster
 from .faults import FaultPlan, PlanSize, parse_kinds, random_plan
-from .node import CpuCost
+from .machine import CpuCost
 from .run import BrokenInvariant, SimResult, Simulation, simulate
 from .scenario import Scenario, scenario
 from .stage import Stage

@@ -19,8 +19,8 @@ from .faults import (
     Reordering,
     Skew,
 )
+from .machine import Machine
 from .network import Network
-from .node import Node
 
 
 class _Down:
@@ -39,7 +39,7 @@ class Injector:
         topology: Topology,
         loop: EventLoop,
         network: Network,
-        nodes: dict[ProcessId, Node],
+        nodes: dict[ProcessId, Machine],
         recorder: Recorder,
     ) -> None:
         self._topology = topology

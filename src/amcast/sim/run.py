@@ -19,8 +19,8 @@ from ..trace import GroupInfo, Recorder, Run, RunInfo
 from ..workload import LoadClient
 from .engine import EventLoop
 from .injection import Injector
+from .machine import Machine
 from .network import Network
-from .node import Node
 from .scenario import Scenario
 from .watch import Watch
 
@@ -78,11 +78,11 @@ class Simulation:
         """One stream of random numbers for each purpose, so that one does not disturb the other."""
         return Random("/".join(map(str, (self._scenario.seed, *names))))
 
-    def _build_nodes(self) -> dict[ProcessId, Node]:
+    def _build_nodes(self) -> dict[ProcessId, Machine]:
         codec = self._spec.codec()
-        nodes: dict[ProcessId, Node] = {}
+        nodes: dict[ProcessId, Machine] = {}
         for process in (*self._topology.processes, *self._topology.clients):
-            nodes[process] = Node(
+            nodes[process] = Machine(
                 process,
                 self.loop,
                 self._network,
@@ -211,7 +211,7 @@ class Simulation:
         """A handler that fails is a finding like any other: it must not end the search for more."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         owners = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
-        process = next((owner.id for owner in owners if isinstance(owner, Node)), -1)
+        process = next((owner.id for owner in owners if isinstance(owner, Machine)), -1)
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
         what = f"{name}{str(error) or frame.line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
         return BrokenInvariant(process, self.loop.now, what)

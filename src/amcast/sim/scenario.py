@@ -13,7 +13,7 @@ from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Load, Micro
 from .faults import FaultPlan, Skew
-from .node import CpuCost
+from .machine import CpuCost
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ _SKIPPED = -1
 Listener = Callable[[ProcessId, AppMessage, bool], None]  # process, message, whether it is an optimistic delivery
 
 
-class DeliveryLog:
+class DeliveredSoFar:
     """What a process delivered, so that what it delivers again after a restart can be compared and dropped."""
 
     __slots__ = ("_ts", "ids")
@@ -53,7 +53,7 @@ class GuessLog:
         self._before: frozenset[MessageId] = frozenset()  # what it delivered in earlier lives, either way
         self._first = 0  # the position where this life's deliveries begin
 
-    def begin_life(self, final: DeliveryLog | None) -> None:
+    def begin_life(self, final: DeliveredSoFar | None) -> None:
         self._before = frozenset(self._ids) | frozenset(() if final is None else final.ids)
         self._first = len(self._ids)
 
@@ -81,7 +81,7 @@ class Watch:
         }
         self._group_of = {p: self._topology.group_of(p) for p in self._topology.processes}
         self._is_correct = {p: p not in doomed for p in self._topology.processes}
-        self._logs: dict[ProcessId, DeliveryLog] = {}
+        self._logs: dict[ProcessId, DeliveredSoFar] = {}
         self._guesses: dict[ProcessId, GuessLog] = {}
         self.sent: dict[MessageId, tuple[GroupId, ...]] = {}
         self._owed_messages: set[MessageId] = set()
@@ -110,7 +110,7 @@ class Watch:
             return
         log = self._logs.get(process)
         if log is None:
-            log = self._logs[process] = DeliveryLog()
+            log = self._logs[process] = DeliveredSoFar()
         if log.repeats(position, message.id, ts):
             return
         self._record(process, position, message, FINAL, ts)
@@ -142,7 +142,7 @@ class Watch:
             log.begin_life(self._logs.get(process))
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
-        log = self._logs.setdefault(process, DeliveryLog())
+        log = self._logs.setdefault(process, DeliveredSoFar())
         if position > len(log.ids):
             self.owed -= position - len(log.ids) if self._is_correct[process] else 0
             log.skip_to(position)

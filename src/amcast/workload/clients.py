@@ -34,8 +34,8 @@ class LoadClient(Client):
         rng: Random,
         replica_config: ReplicaConfig | None = None,
     ) -> None:
-        entry = None if spec.entry is None else spec.entry(process, topology, replica_config or spec.config())
-        super().__init__(process, topology, spec.entry_groups, config, entry)
+        ingress = None if spec.ingress is None else spec.ingress(process, topology, replica_config or spec.config())
+        super().__init__(process, topology, spec.ingress_groups, config, ingress)
         self._workload = workload
         self._load = load
         self._rng = rng
@@ -50,7 +50,7 @@ class LoadClient(Client):
         """Of an open loop: it goes on by itself, whatever is answered."""
         return bool(self._load.interval_us) and self._sent < self._load.messages
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         if self._load.interval_us:
             self._wait(out)
         else:

@@ -91,7 +91,7 @@ class Learner(Log):
                 self._incarnations = dict(record.incarnations)
                 self._recovered = [StateReceived(record.state)]
 
-    def on_start(self, out: Outbox) -> list[Decision]:
+    def on_boot(self, out: Outbox) -> list[Decision]:
         out.set_timer(self._tick_key, self._config.tick_us)
         decisions, self._recovered = self._recovered, []
         return decisions

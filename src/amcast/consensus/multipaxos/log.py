@@ -37,9 +37,9 @@ from .messages import (
     Prepare,
     Promise,
     Readd,
+    Readmission,
     Rejoin,
     Vote,
-    Welcome,
     ballot_of,
     decode_readd,
     encode_readd,
@@ -72,7 +72,7 @@ class MultiPaxos(Learner):
         self._acceptor = Acceptor(promised=self._leader_ballot)
         self._role = FOLLOWER
         self._ballot: Ballot = -1  # of this process's own candidacy or leadership
-        self._welcome: Welcome | None = None
+        self._welcome: Readmission | None = None
         # Followers and candidates
         self._heard_tick = 0
         self._patience = 0
@@ -112,8 +112,8 @@ class MultiPaxos(Learner):
                 if vote.ballot >= slot.ballot:
                     slot.ballot, slot.value = vote.ballot, vote.value
 
-    def on_start(self, out: Outbox) -> list[Decision]:
-        decisions = super().on_start(out)
+    def on_boot(self, out: Outbox) -> list[Decision]:
+        decisions = super().on_boot(out)
         self._be_patient()
         if not self._is_first_start:
             return decisions
@@ -166,8 +166,8 @@ class MultiPaxos(Learner):
                 return self._on_nack(sender, message, out)
             case Rejoin():
                 return self._on_rejoin(sender, message, out)
-            case Welcome():
-                return self._on_welcome(sender, message, out)
+            case Readmission():
+                return self._on_readmission(sender, message, out)
             case _:
                 return super().on_message(sender, message, out)
 
@@ -519,7 +519,7 @@ class MultiPaxos(Learner):
         if self._role != LEADER or not self._is_member(sender):
             return []
         if self._incarnations.get(sender) == message.incarnation:
-            answer = Welcome(self.group, message.incarnation, self._ballot, self._next)
+            answer = Readmission(self.group, message.incarnation, self._ballot, self._next)
             out.send(sender, answer)
             return []
         if self._readding.get(sender) != message.incarnation:
@@ -528,7 +528,7 @@ class MultiPaxos(Learner):
             return self._propose_value(self._next_free, readd, out)
         return []
 
-    def _on_welcome(self, sender: ProcessId, message: Welcome, out: Outbox) -> list[Decision]:
+    def _on_readmission(self, sender: ProcessId, message: Readmission, out: Outbox) -> list[Decision]:
         if self._acceptor.is_member or message.incarnation != self._acceptor.incarnation:
             return []
         if self._welcome is None or message.ballot > self._welcome.ballot:
@@ -542,7 +542,7 @@ class MultiPaxos(Learner):
         """Its state is made durable in the same step: see `compact`."""
         return self._welcome is not None and self._next >= self._welcome.decided
 
-    def _return_to_group(self, welcome: Welcome) -> None:
+    def _return_to_group(self, welcome: Readmission) -> None:
         self._acceptor.promised = max(self._acceptor.promised, welcome.ballot)
         self._acceptor.is_member = True
         self._welcome = None

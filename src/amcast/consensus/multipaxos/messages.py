@@ -111,7 +111,7 @@ class Rejoin(LogWire, frozen=True, tag="rejoin"):
     incarnation: int
 
 
-class Welcome(LogWire, frozen=True, tag="welcome"):
+class Readmission(LogWire, frozen=True, tag="welcome"):
     """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
 
     incarnation: int
@@ -120,7 +120,18 @@ class Welcome(LogWire, frozen=True, tag="welcome"):
 
 
 PaxosMessage = (
-    Accepted | Accept | Heartbeat | HeartbeatAck | Prepare | Promise | Nack | CatchUp | Learn | State | Rejoin | Welcome
+    Accepted
+    | Accept
+    | Heartbeat
+    | HeartbeatAck
+    | Prepare
+    | Promise
+    | Nack
+    | CatchUp
+    | Learn
+    | State
+    | Rejoin
+    | Readmission
 )
 
 

@@ -48,71 +48,71 @@ def run_summary(frames: Frames) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Measure:
     metric: Metric
     title: str
     note: str
 
 
-METRICS: Mapping[str, Entry] = {
-    "summary": Entry(run_summary, "Runs", "completed: delivered by all destination groups"),
-    "latency_by_destinations": Entry(
+METRICS: Mapping[str, Measure] = {
+    "summary": Measure(run_summary, "Runs", "completed: delivered by all destination groups"),
+    "latency_by_destinations": Measure(
         latency.latency_by_destinations,
         "Latency by number of destinations",
         "from multicast until the first process of the last destination group delivered",
     ),
-    "latency_by_scope": Entry(
+    "latency_by_scope": Measure(
         latency.latency_by_scope, "Latency of local and global messages", "local: one destination; global: several"
     ),
-    "latency_by_nth": Entry(
+    "latency_by_nth": Measure(
         latency.latency_by_nth,
         "Latency of the first, second, third ... destination",
         "until the first process of the n-th destination group to deliver",
     ),
-    "latency_by_client_region": Entry(
+    "latency_by_client_region": Measure(
         latency.latency_by_client_region, "Latency by region of the client", "until the last destination group"
     ),
-    "latency_by_group_region": Entry(
+    "latency_by_group_region": Measure(
         latency.latency_by_group_region,
         "Latency by region of the group",
         "until the first process of a destination group in that region delivered",
     ),
-    "latency_cdf": Entry(latency.latency_cdf, "Latency distribution", "share of messages that took at most so long"),
-    "latency_over_time": Entry(
+    "latency_cdf": Measure(latency.latency_cdf, "Latency distribution", "share of messages that took at most so long"),
+    "latency_over_time": Measure(
         over_time.latency_over_time, "Latency over time", "by the time of the multicast, from the first one on"
     ),
-    "throughput_over_time": Entry(
+    "throughput_over_time": Measure(
         over_time.throughput_over_time, "Throughput over time", "messages by the time their last group delivered"
     ),
-    "convoy": Entry(
+    "convoy": Measure(
         convoy.convoy,
         "Convoy effect",
         "latency of local messages, with and without a global message in flight at their group meanwhile",
     ),
-    "faults": Entry(over_time.first_faults, "Faults", "up to 500 a run; times count from the first multicast"),
-    "longest_silences": Entry(
+    "faults": Measure(over_time.first_faults, "Faults", "up to 500 a run; times count from the first multicast"),
+    "longest_silences": Measure(
         over_time.longest_silences, "Longest silence of each group", "between two deliveries, or until the end"
     ),
-    "failover_gaps": Entry(
+    "failover_gaps": Measure(
         over_time.failover_gaps,
         "Silences around faults",
         "longest silence of each group that overlaps the time from the fault to the next one",
     ),
-    "time_split": Entry(
+    "time_split": Measure(
         wire.time_split,
         "Where the time went",
         "queue: from multicast to the group; consensus: until the group had said its part; then waiting for others",
     ),
-    "wire_cost": Entry(wire.wire_cost, "Wire messages by kind", "and for each application message delivered"),
-    "group_overhead": Entry(
+    "wire_cost": Measure(wire.wire_cost, "Wire messages by kind", "and for each application message delivered"),
+    "group_overhead": Measure(
         wire.group_overhead,
         "Overhead of each group",
         "share of (process, message) pairs whose payload was received and never delivered there",
     ),
-    "optimistic_order": Entry(
+    "optimistic_order": Measure(
         optimistic.optimistic_order, "Optimistic order", "share of batches of k messages that were right"
     ),
-    "optimistic_window": Entry(
+    "optimistic_window": Measure(
         optimistic.optimistic_window, "Optimistic window", "final minus optimistic delivery at each process"
     ),
 }

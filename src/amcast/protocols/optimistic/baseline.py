@@ -61,7 +61,7 @@ from ...core import (
 )
 from ...core.timestamps import group_of
 from .._replica import Replica
-from .entry import BaselineEntry, SendersConfig, barriers_needed, initial_senders
+from .ingress import BaselineIngress, SendersConfig, barriers_needed, initial_senders
 from .merge import Admission, Merger, decode_merge, decode_remote
 from .messages import (
     Admit,
@@ -132,8 +132,8 @@ class Baseline(Replica):
     def _new_merger(self, sources: dict[GroupId, Source], admissions: dict[GroupId, Admission]) -> Merger:
         return Merger(self._group, sources, admissions)
 
-    def _new_entry(self) -> BaselineEntry:
-        return BaselineEntry(self._process, self._topology, self._config)
+    def _new_entry(self) -> BaselineIngress:
+        return BaselineIngress(self._process, self._topology, self._config)
 
     def _new_learner(self, group: GroupId) -> Learner:
         return Learner(group, self._process, self._topology, self._config.paxos)
@@ -144,13 +144,13 @@ class Baseline(Replica):
 
     # -- inputs
 
-    def on_start(self, out: Outbox) -> None:
+    def on_boot(self, out: Outbox) -> None:
         out.set_timer(_RESEND, self._config.resend_us)
         if self._config.null_us:
             out.set_timer(_NULL, self._config.null_us)
-        super().on_start(out)
+        super().on_boot(out)
         for learner in self._learners.values():
-            learner.on_start(out)
+            learner.on_boot(out)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, LogWire) and message.group != self._group:
@@ -174,7 +174,7 @@ class Baseline(Replica):
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         """A member's home is its own group."""
-        out.multicast(message)
+        out.announce(message)
         self._entry.send(message, out)
 
     def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
@@ -426,7 +426,7 @@ class Baseline(Replica):
             self._tell_senders(out)
         if group not in self._learners and group != self._group:
             self._learners[group] = self._new_learner(group)
-            self._learners[group].on_start(out)
+            self._learners[group].on_boot(out)
 
     def _respond_to_join(self, group: GroupId, out: Outbox) -> None:
         admission = self._merger.admissions[group]
@@ -574,7 +574,7 @@ class Baseline(Replica):
         for group in self._merger.sources:
             if group != self._group and group not in self._learners:
                 self._learners[group] = self._new_learner(group)
-                self._learners[group].on_start(out)
+                self._learners[group].on_boot(out)
         self._resume_learners()
         self._update_receivers()
         self._go_on_after_leap(out)

@@ -126,8 +126,8 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="leave")
     group: GroupId
 
 
-Entry = Stamp | Note | Barrier | Admit | Join | Leave
-decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+LogEntry = Stamp | Note | Barrier | Admit | Join | Leave
+decode_entries = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 
 def project(value: bytes, group: GroupId) -> bytes:
@@ -138,7 +138,7 @@ def project(value: bytes, group: GroupId) -> bytes:
     return encode([_note(entry, group) for entry in entries])
 
 
-def _note(entry: Entry, group: GroupId) -> Entry:
+def _note(entry: LogEntry, group: GroupId) -> LogEntry:
     if isinstance(entry, Stamp) and group not in entry.message.dst:
         return Note(entry.message.id, entry.message.dst, entry.time)
     return entry

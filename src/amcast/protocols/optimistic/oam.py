@@ -30,7 +30,7 @@ from random import Random
 
 from ...core import GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology
 from .baseline import Baseline, BaselineConfig
-from .entry import OptimisticEntry
+from .ingress import OptimisticIngress
 from .messages import BarrierRequest, FrMcast, Time
 from .source import barrier_time
 from .window import WaitWindow
@@ -70,8 +70,8 @@ class Optimistic(Baseline):
             self._seen[copy.message.id] = copy
             self._wait(copy.time, copy.source, copy.message.id, copy, out)
 
-    def _new_entry(self) -> OptimisticEntry:
-        return OptimisticEntry(self._process, self._topology, self._config)
+    def _new_entry(self) -> OptimisticIngress:
+        return OptimisticIngress(self._process, self._topology, self._config)
 
     def _enqueue(self, copy: FrMcast, out: Outbox) -> None:
         """It is proposed when the window is over, with its optimistic delivery."""

@@ -1,0 +1,1 @@
+"""The client's side of a connection: a program's connections, its sessions, and load."""

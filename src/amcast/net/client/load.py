@@ -1,0 +1,153 @@
+"""Load on a running cluster: the simulator's load clients, over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ...core import AppMessage, Outbox, ProcessId, Topology
+from ...core.ids import SEQ_LIMIT
+from ...protocols import Reply, protocol
+from ...workload import Load, LoadClient, Micro
+from ..config import client_config, replica_config
+from ..security.contexts import client_security
+from ..wire.control import Layout
+from .async_client import Where, seeds_of
+from .driver import ClientDriver
+from .trunk import Credentials, Trunk
+
+_CONNECT_S = 2.0  # a process that is down must not keep the load from the others
+
+
+Int64s = npt.NDArray[np.int64]
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    messages: int
+    seconds: float
+    rate: float
+    latency_us: dict[str, float]  # p50, p90, p99, max, mean
+
+
+class TimedClient(LoadClient):
+    """Notes when messages were sent, one after the other, and when all their groups had answered."""
+
+    def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
+        replica = replica_config(layout.protocol, layout.network, layout.options)
+        spec = protocol(layout.protocol).configured(replica)
+        config = client_config(layout.network)
+        super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
+        self._sent_at: list[tuple[int, int]] = []  # so many messages, and nanoseconds
+        self._done_at: list[tuple[int, int]] = []
+        self._done = array("q")  # ids
+        self.finished = asyncio.Event()
+
+    def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
+        self._sent_at.append((len(messages), time.perf_counter_ns()))
+        super().on_multicast_all(messages, out)
+
+    def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
+        completed = super().on_reply(sender, reply)
+        if completed:
+            self._done_at.append((len(completed), time.perf_counter_ns()))
+            self._done.extend([message.id for message in completed])
+            if not self.outstanding and self.is_done:
+                self.finished.set()
+        return completed
+
+    @property
+    def done(self) -> int:
+        return len(self._done)
+
+    def latencies_ns(self) -> Int64s:
+        """In the order in which the messages were done."""
+        sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
+        seqs = np.frombuffer(self._done, np.int64) & (SEQ_LIMIT - 1)
+        latencies: Int64s = done_ns - sent_ns[seqs]
+        return latencies
+
+
+def _spread(runs: list[tuple[int, int]]) -> Int64s:
+    """A time for each message."""
+    counts, times = np.array(runs, np.int64).reshape(-1, 2).T
+    return np.repeat(times, counts)
+
+
+async def run_load(
+    where: Where,
+    *,
+    clients: int,
+    messages: int,
+    outstanding: int,
+    workload: Micro,
+    interval_us: int = 0,
+    connections: int | None = None,
+    timeout: float = 600.0,
+    progress: Callable[[int], None] | None = None,
+    credentials: Credentials | None = None,
+) -> LoadResult:
+    """All clients in this event loop, each with connections of its own, or spread over a number that they share."""
+    seeds, certs = seeds_of(where)
+    if credentials is None:
+        tls, name = (None, "client") if certs is None else client_security(certs, "client")
+        credentials = Credentials(name, "", tls)
+    clients = min(clients, messages)  # one with nothing to send would never be done
+    each, more = divmod(messages, clients)
+    trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]
+    drivers: list[ClientDriver] = []
+    try:
+        for index in range(clients):
+            load = Load(each + (index < more), outstanding, interval_us)
+            driver = ClientDriver(trunks[index % len(trunks)], _maker(workload, load))
+            drivers.append(driver)
+            await driver.open(seeds)
+        async with asyncio.TaskGroup() as tasks:  # to connect is no part of what is measured
+            for trunk in trunks:
+                tasks.create_task(trunk.connect(_CONNECT_S))
+        return await _drive(drivers, timeout, progress)
+    finally:
+        for driver in drivers:
+            await driver.close()
+
+
+def _maker(workload: Micro, load: Load) -> Callable[[ProcessId, Topology, Layout], TimedClient]:
+    def make(process: ProcessId, topology: Topology, layout: Layout) -> TimedClient:
+        workload.check(topology)
+        return TimedClient(process, topology, layout, workload, load)
+
+    return make
+
+
+async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable[[int], None] | None) -> LoadResult:
+    processes = [driver.process for driver in drivers]
+    timed = [process for process in processes if isinstance(process, TimedClient)]
+    begun = time.perf_counter()
+    for driver in drivers:
+        driver.process.on_boot(driver)
+    reporter = asyncio.create_task(_report(timed, progress)) if progress is not None else None
+    try:
+        async with asyncio.timeout(timeout):
+            for client in timed:
+                await client.finished.wait()
+    finally:
+        if reporter is not None:
+            reporter.cancel()
+    seconds = time.perf_counter() - begun
+    latencies = np.concatenate([client.latencies_ns() for client in timed]) / 1e3
+    names = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+    figures = {name: float(np.percentile(latencies, q)) for name, q in names.items()}
+    figures["mean"] = float(latencies.mean())
+    return LoadResult(len(latencies), seconds, len(latencies) / seconds, figures)
+
+
+async def _report(clients: list[TimedClient], progress: Callable[[int], None]) -> None:
+    while True:
+        progress(sum(client.done for client in clients))
+        await asyncio.sleep(0.2)

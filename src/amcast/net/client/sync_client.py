@@ -1,0 +1,76 @@
+"""The client for programs without an event loop: the same calls, which block. Its loop runs in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ...core import MessageId
+from .async_client import AsyncClient, Delivery, Where, connect
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """Used as a context manager; safe to share between threads."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
+
+    def __enter__(self) -> SyncClient:
+        self._thread.start()
+        try:
+            self._call(self._client.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._call(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._start(work).result()
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:
+        """Returns when every destination group has delivered the message."""
+        return self._call(self._client.multicast(groups, payload, timeout))
+
+    def multicast_nowait(
+        self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0
+    ) -> Future[MessageId]:
+        """Many at once: the future is done when the message is delivered everywhere."""
+        return self._start(self._client.multicast(groups, payload, timeout))
+
+    def deliveries(self, group: str, position: int = 0) -> Iterator[Delivery]:
+        """What a group delivered from a position on, then what it delivers from now on; blocks for the next."""
+        stream = self._client.deliveries(group, position)
+        try:
+            while True:
+                yield self._call(stream.__anext__())
+        finally:
+            self._call(stream.aclose())
+
+
+def connect_sync(where: Where, **settings: Any) -> SyncClient:
+    """Like `amcast.connect`, for programs without an event loop."""
+    return SyncClient(connect(where, **settings))

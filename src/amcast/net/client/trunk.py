@@ -1,0 +1,279 @@
+"""A program's connections to the processes of a cluster. All its sessions share them.
+
+A session is a sender: it has an id, and messages, an order and retries of its own. What all sessions have for a process
+at the end of a turn of the event loop leaves in one write, and their STARTs as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
+from ...core.ids import SEQ_BITS
+from ...protocols import Reply, Start, start_all
+from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, layout_decoder
+from ..wire.dialer import Channel, OnMessage, RefusedError, dial
+from ..wire.framing import frame
+from ..wire.send_buffer import Delay, SendBuffer
+
+_LINK_BYTES = 64 << 20
+_TURN_SESSIONS = 32  # what these have to say leaves before others hear their answers: so the cluster need not wait
+_LOOK_S = 0.005
+RETRY_S = 0.2
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Who a client says it is."""
+
+    name: str = "client"
+    token: str = ""
+    tls: Any = None  # ssl.SSLContext
+    region: str = "local"
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.name!r})"
+
+
+class Session(Protocol):
+    """What a trunk asks of those who share it."""
+
+    def end_turn(self) -> None: ...
+    def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
+    def on_busy(self, ids: Sequence[MessageId]) -> None: ...
+
+
+class Trunk:
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._layout: Layout | None = None
+        self._tickets: dict[ProcessId, bytes] = {}  # of the sessions: each proves its id
+        self._sessions: dict[ProcessId, Session] = {}
+        self._channels: dict[ProcessId, Channel] = {}
+        self._senders: dict[ProcessId, SendBuffer] = {}
+        self.reaches_all = False  # there is a sender to every process
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
+        self._dirty: list[SendBuffer] = []
+        self._woken: dict[Session, None] = {}  # who has something to do before the turn ends
+        self._is_turn_ending = False
+        self._loop = asyncio.get_running_loop()
+        self._away: dict[ProcessId, str] = {}  # who can't be reached, and why
+        self._refusals: dict[ProcessId, str] = {}  # who turned a request down, and has answered none since
+
+    # -- sessions
+
+    async def enter(self, seeds: Sequence[tuple[str, int]]) -> ProcessId:
+        """Asks any process for an id, and for the layout of the cluster."""
+        problems: list[str] = []
+        for host, port in seeds:
+            try:
+                channel = await self.dial(host, port, -1, lambda channel, message: None)
+                welcome = channel.welcomed.result()
+                channel.transport.abort()
+                self._layout = layout_decoder.decode(welcome.layout)
+                break
+            except RefusedError as error:
+                raise UsageError(f"{host}:{port} refuses this client: {error}") from error
+            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+                problems.append(f"{host}:{port}: {str(error) or 'no answer in time'}")
+        else:
+            raise UsageError("no process of the cluster answers: " + "; ".join(problems[:3]))
+        self.topology = Topology(self._layout.groups, (), self._layout.regions)
+        self._tickets[welcome.client] = welcome.ticket
+        for channel in self._channels.values():
+            channel.say(Attach(welcome.client, welcome.ticket))
+        return welcome.client
+
+    def share(self, id_: ProcessId, session: Session) -> None:
+        self._sessions[id_] = session
+
+    async def leave(self, id_: ProcessId) -> None:
+        """The last one closes the connections."""
+        session = self._sessions.pop(id_, None)
+        if session is not None:
+            self._woken.pop(session, None)
+        self._tickets.pop(id_, None)
+        if self._tickets:
+            for channel in self._channels.values():
+                channel.say(Detach(id_))
+            return
+        tasks, self._tasks, self._senders = self._tasks, [], {}
+        self.reaches_all = False
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def layout(self) -> Layout:
+        assert self._layout is not None, "not connected yet"
+        return self._layout
+
+    @property
+    def problems(self) -> list[str]:
+        """Why there may be no answer."""
+        return [*self._refusals.values(), *self._away.values()]
+
+    # -- connections
+
+    async def connect(self, timeout: float) -> None:
+        """Connects to every process that can be reached in this time, not only when there is something to say to it."""
+        for group in self.topology.groups:
+            self.make_ready(group)
+        deadline = self._loop.time() + timeout
+        while not all(sender.is_connected for sender in self._senders.values()) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+
+    def make_ready(self, group: GroupId) -> None:
+        self._sender(self.topology.members(group)[0])
+
+    async def dial(
+        self, host: str, port: int, process: ProcessId, on_message: OnMessage, client: ProcessId = 0
+    ) -> Channel:
+        """A welcomed connection, or an exception and none. Without the id of a session it is just a reader's."""
+        name = None if self._layout is None or process < 0 else self._layout.names[process]
+        who = self._credentials
+        cluster = self._layout.cluster if self._layout is not None else ""
+        ticket = self._tickets[client] if client else b""
+        hello = Hello(VERSION, cluster, "client", who.name, 0, who.token, client, ticket, who.region)
+        return await dial((host, port), hello, who.tls, name, on_message)
+
+    async def _keep_up(self, process: ProcessId) -> None:
+        """Keeps the connection to one process up, for as long as there are sessions."""
+        name = self.layout.names[process]
+        sender = self._senders[process]
+        while True:
+            try:
+                channel = await self._dial_for_all(process)
+                self._away.pop(process, None)
+                try:
+                    sender.attach(channel.transport)
+                    await channel.is_lost.wait()
+                finally:
+                    sender.attach(None)
+                    self._channels.pop(process, None)
+                    channel.transport.abort()
+            except RefusedError as error:
+                self._away[process] = f"{name} refuses this client: {error}"
+            except (OSError, TimeoutError, UsageError) as error:
+                self._away[process] = f"{name}: {str(error) or 'no answer'}"
+            await asyncio.sleep(RETRY_S)
+
+    async def _dial_for_all(self, process: ProcessId) -> Channel:
+        host, port = self.layout.addresses[process]
+        first = next(iter(self._tickets))
+        channel = await self.dial(host, port, process, partial(self._on_answer, process), first)
+        for id_, ticket in self._tickets.items():
+            if id_ != first:
+                channel.say(Attach(id_, ticket))
+        if first not in self._tickets:  # it left meanwhile
+            channel.say(Detach(first))
+        self._channels[process] = channel
+        return channel
+
+    def _sender(self, process: ProcessId) -> SendBuffer:
+        sender = self._senders.get(process)
+        if sender is None:
+            group = self.topology.group_of(process)
+            assert group is not None
+            # The whole group at once: when its leader goes, the next one is at hand.
+            for member in self.topology.members(group):
+                self._senders[member] = SendBuffer(_LINK_BYTES, self._delay_to(member), is_patient=True)
+                self._tasks.append(self._loop.create_task(self._keep_up(member)))
+            self.reaches_all = len(self._senders) == len(self.layout.names)
+            sender = self._senders[process]
+        return sender
+
+    def _delay_to(self, process: ProcessId) -> Delay | None:
+        if self.layout.network == "none":
+            return None
+        latency = latency_preset(self.layout.network)
+        mean = latency.mean_us(self._credentials.region, self.layout.regions[process])
+        return Delay(mean, latency.sigma, Random(f"{self._credentials.name} {process}"))
+
+    # -- what comes
+
+    def _on_answer(self, process: ProcessId, channel: Channel, message: Any) -> None:
+        match message:
+            case Reply():
+                if self._refusals:
+                    self._refusals.pop(process, None)
+                self._on_reply(process, message)
+            case Busy():
+                for id_, ids in _by_sender(message.ids).items():
+                    if id_ in self._sessions:
+                        self._sessions[id_].on_busy(ids)
+            case Refused():
+                name = self.layout.names[process]
+                self._refusals[process] = f"{name} refuses this client: {message.reason}"
+
+    def _on_reply(self, sender: ProcessId, reply: Reply) -> None:
+        for id_, ids in _by_sender(reply.ids).items():
+            session = self._sessions.get(id_)
+            if session is not None:
+                session.on_reply(sender, Reply(reply.groups, tuple(ids)))
+                if len(self._woken) >= _TURN_SESSIONS:
+                    self._end_turn()
+
+    # -- what goes
+
+    def start(self, to: ProcessId, message: Start) -> None:
+        starts = self._starts.get(to)
+        if starts is None:
+            self._starts[to] = [message]
+        else:
+            starts.append(message)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def send(self, to: ProcessId, framed: bytes) -> None:
+        sender = self._senders.get(to) or self._sender(to)
+        if sender.add(framed):
+            self._dirty.append(sender)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def wake(self, session: Session) -> None:
+        """Before the turn ends, this session has something to do."""
+        self._woken[session] = None
+        if not self._is_turn_ending:
+            self._touch()
+
+    def _touch(self) -> None:
+        self._is_turn_ending = True
+        self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        woken, self._woken = self._woken, {}
+        for session in woken:
+            session.end_turn()
+        starts, self._starts = self._starts, {}
+        for to, messages in starts.items():
+            for start in _joined(messages):
+                self.send(to, frame(encode(start)))
+        self._is_turn_ending = False
+        dirty, self._dirty = self._dirty, []
+        for sender in dirty:
+            sender.flush()
+        if self._woken:
+            self._touch()
+
+
+def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:
+    found: dict[ProcessId, list[MessageId]] = {}
+    for id_ in ids:
+        sender = id_ >> SEQ_BITS
+        if sender in found:
+            found[sender].append(id_)
+        else:
+            found[sender] = [id_]
+    return found
+
+
+def _joined(starts: list[Start]) -> list[Start]:
+    return starts if len(starts) == 1 else start_all([message for start in starts for message in start.messages])

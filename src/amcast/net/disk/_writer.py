@@ -1,0 +1,214 @@
+"""The thread that writes a record log: one write and one sync for all that came while the last was under way.
+
+Durability is claimed for what a sync that succeeded covers, and for nothing else. A full disk is waited for: the same
+bytes go to the same place until they fit. After any other error, and after every failed sync, it stops for good.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from ...core import encode
+from ._files import is_full, mark_used, sync, sync_folder, write_file
+from ._recovery import Recovered, forget_before, snapshot_parts
+from ._segments import LOG, SNAPSHOT, SegmentFile, pack_frame, path_of
+
+_PAUSE_S = 0.2  # between attempts on a full disk
+_SPARE = "spare.tmp"  # the last segment that a snapshot made dispensable; whoever opens the folder deletes it
+_IDLE_S = 0.02  # without a job: time to say in the file what is durable
+
+
+class Job(NamedTuple):
+    first: int
+    records: list[bytes]
+    is_snapshot: bool
+
+
+class LogWriter:
+    def __init__(
+        self,
+        folder: Path,
+        recovered: Recovered,
+        is_sync: bool,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[OSError], None],
+        before_snapshot: Callable[[], None],
+        segment_bytes: int,
+    ) -> None:
+        self._folder = folder
+        self._spare = folder / _SPARE
+        self._salt = recovered.salt
+        self._segment = recovered.segment
+        self._is_sync = is_sync
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._before_snapshot = before_snapshot
+        self._segment_bytes = segment_bytes
+        self._written = recovered.last
+        self._synced = recovered.last
+        self._claimed = 0  # up to which number the file itself says that all is durable
+        self._is_marked = False
+        self.durable = recovered.last
+        self.has_failed = False
+        self.waits_for_space = False
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"log {folder}", daemon=True)
+        self._thread.start()
+
+    # -- called by the owner
+
+    def submit(self, job: Job) -> None:
+        if not self.has_failed:
+            self._jobs.put(job)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._jobs.put(None)
+        self._thread.join()
+        if self._segment is not None:
+            self._segment.close()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            is_open = True
+            while is_open:
+                jobs = self._take()
+                is_open = jobs[-1] is not None
+                self._write([job for job in jobs if job is not None])
+            self._finish()
+        except OSError as error:
+            self.has_failed = True
+            self._on_failure(error)
+
+    def _take(self) -> list[Job | None]:
+        jobs = [self._next()]
+        try:
+            while jobs[-1] is not None:
+                jobs.append(self._jobs.get_nowait())
+        except Empty:
+            pass
+        return jobs
+
+    def _next(self) -> Job | None:
+        try:
+            return self._jobs.get(timeout=_IDLE_S)
+        except Empty:
+            self._claim()
+            return self._jobs.get()
+
+    def _write(self, jobs: list[Job]) -> None:
+        batch: list[Job] = []
+        for job in jobs:
+            if job.is_snapshot:
+                self._write_batch(batch)
+                batch = []
+                self._write_snapshot(job.first, job.records[0])
+            else:
+                batch.append(job)
+        self._write_batch(batch)
+
+    def _write_batch(self, jobs: list[Job]) -> None:
+        if not jobs:
+            return
+        records = jobs[0].records if len(jobs) == 1 else list(chain.from_iterable([job.records for job in jobs]))
+        body = encode(records)
+        self._insist(lambda: self._append(jobs[0].first, len(records), body))
+        self._written += len(records)
+        if self._is_sync:
+            segment = self._segment
+            assert segment is not None
+            sync(segment.fd)
+            self._reach(self._written)
+        else:
+            self._report(self._written)
+
+    def _append(self, first: int, count: int, body: bytes) -> None:
+        segment = self._segment
+        if segment is not None and segment.size >= self._segment_bytes:
+            # The next segment's mere existence says that this one is durable, to its last byte.
+            segment.trim()
+            sync(segment.fd)
+            self._synced = self._written
+            segment.close()
+            self._segment = segment = None
+        if segment is None:
+            self._segment = segment = self._begin_segment(first)
+            sync_folder(self._folder)
+        segment.append(pack_frame(self._salt, first, count, self._synced + 1, body))
+        self._claimed = self._synced
+
+    def _begin_segment(self, first: int) -> SegmentFile:
+        if self._spare.exists():
+            return SegmentFile.reuse(self._spare, self._folder, LOG, first, self._salt)
+        return SegmentFile.create(self._folder, LOG, first, self._salt)
+
+    def _write_snapshot(self, number: int, record: bytes) -> None:
+        self._insist(self._before_snapshot)
+        parts = snapshot_parts(number, record, self._salt)
+        self._insist(lambda: write_file(path_of(self._folder, SNAPSHOT, number), *parts))
+        if self._segment is not None:
+            self._segment.close()
+            os.replace(self._segment.path, self._spare)
+            self._segment = None
+        self._written = self._claimed = number
+        self._reach(number)
+        forget_before(self._folder, number)
+
+    def _reach(self, number: int) -> None:
+        self._synced = number
+        if not self._is_marked:
+            self._insist(lambda: mark_used(self._folder))
+            self._is_marked = True
+        self._report(number)
+
+    def _report(self, number: int) -> None:
+        self.durable = number
+        self._on_durable(number)
+
+    def _claim(self) -> None:
+        """Says in the file that all in it is durable: otherwise damage to the last batch would look like a torn tail.
+
+        It needs no sync: it survives the process at once, and the machine as soon as the kernel writes it.
+        """
+        segment = self._segment
+        if segment is None or self._claimed == self._synced:
+            return
+        try:
+            segment.append(pack_frame(self._salt, self._written + 1, 0, self._synced + 1, b""))
+        except OSError as error:
+            if not is_full(error):
+                raise
+        else:
+            self._claimed = self._synced
+
+    def _finish(self) -> None:
+        segment = self._segment
+        if segment is not None:
+            segment.trim()
+            sync(segment.fd)
+            self._synced = self._written
+            self._claim()
+            sync(segment.fd)
+        self._spare.unlink(missing_ok=True)
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        while True:
+            is_last_attempt = self._closing.is_set()
+            try:
+                action()
+                break
+            except OSError as error:
+                if is_last_attempt or not is_full(error):
+                    raise
+                self.waits_for_space = True
+                self._closing.wait(_PAUSE_S)
+        self.waits_for_space = False

@@ -1,0 +1,231 @@
+"""The delivery log: what a node delivered, by position, for clients that follow it and applications that are replayed.
+
+Appending keeps the message in memory; `flush`, once a turn of the event loop, writes what was appended at one go. That
+survives the process. What the machine may forget is delivered again from the record log, up to the next snapshot:
+before a snapshot takes the place of the records, `sync` must have run.
+
+Recent messages are read from memory, older ones from the disk. The oldest are dropped, a segment at a time. What was
+delivered as a batch is kept as one; readers get its messages.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core import AppMessage, message_name, unpack_delivery
+from ._delivery_files import ENTRY_BYTES, DeliveryFiles, StampedMessage, entry_bytes, sync_and_close
+from ._files import CorruptLogError, is_full, locked
+from .records import SEGMENT_BYTES, Durability
+
+__all__ = ["DeliveryLog", "PositionGoneError"]
+
+_WINDOW_MESSAGES = 65_536
+_WINDOW_BYTES = 128 << 20
+_WINDOW_SLACK = 1.125  # the window is cut seldom, because cutting moves all that stays
+_COMPARED_BYTES = 1 << 20
+_MEMORY_ENTRIES = 64  # without a disk, the window is looked after now and then
+
+
+class PositionGoneError(Exception):
+    """What is asked for was dropped or never known here: `first` is the first position that there is."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"positions below {first} are gone: start at {first}")
+        self.first = first
+
+
+class DeliveryLog:
+    """For one thread, but `sync` may be called from another. Positions kept: `first <= position < next`."""
+
+    def __init__(
+        self, folder: Path, files: DeliveryFiles | None, lock: int, keep_messages: int, has_batches: bool
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._folder_lock = lock
+        self._has_batches = has_batches
+        self._keep = keep_messages if files is not None else min(keep_messages, _WINDOW_MESSAGES)
+        self._access = threading.Lock()
+        self.note = files.note if files is not None else None
+        self.next = files.next if files is not None else 0
+        self._window: list[StampedMessage] = []
+        self._window_at: list[int] = []  # the position of each
+        self._window_first = self.next
+        self._window_bytes = 0  # of what was flushed
+        self._window_flushed = 0  # so many of the window are in the files, if there is one
+        self._compared: list[StampedMessage] = []
+        self._compared_first = 0
+        self._failure: OSError | None = None
+
+    @staticmethod
+    def open(
+        folder: Path,
+        durability: Durability,
+        keep_messages: int = 10_000_000,
+        segment_bytes: int = SEGMENT_BYTES,
+        has_batches: bool = False,
+    ) -> DeliveryLog:
+        """With batches, timestamps are those of batches, and each message in them gets its own."""
+        if durability is Durability.MEMORY:
+            return DeliveryLog(folder, None, -1, keep_messages, has_batches)
+        with locked(folder) as (lock, stack):
+            files = DeliveryFiles(folder, segment_bytes)
+            stack.pop_all()
+        return DeliveryLog(folder, files, lock, keep_messages, has_batches)
+
+    @property
+    def first(self) -> int:
+        return self._files.first if self._files is not None else self._window_first
+
+    # -- writing
+
+    def append(self, position: int, message: AppMessage, ts: int | None) -> bool:
+        """Whether it is new: after a restart, what was delivered since the last snapshot comes again."""
+        if position == self.next:
+            self.extend(((message, ts),))
+            return True
+        if position > self.next:
+            raise CorruptLogError(
+                self._folder / "delivered-*", f"positions {self.next} to {position - 1} were delivered and are missing"
+            )
+        assert position + message.count <= self.next, "a batch is kept whole"
+        for place, (each, _) in enumerate(self._unpacked(message, ts), position):
+            known = self._known(place)
+            if known is not None and known.id != each.id:
+                raise AssertionError(
+                    f"{message_name(each.id)} comes at position {place}, where {message_name(known.id)} was delivered"
+                )
+        return False
+
+    def extend(self, batch: Sequence[StampedMessage]) -> None:
+        """Many at the next positions, all of them new."""
+        self._window.extend(batch)
+        next_, at = self.next, self._window_at
+        for message, _ in batch:
+            at.append(next_)
+            next_ += message.count
+        self.next = next_
+
+    def _unpacked(self, message: AppMessage, ts: int | None) -> Sequence[StampedMessage]:
+        return unpack_delivery(message, ts) if self._has_batches else ((message, ts),)
+
+    def skip_to(self, position: int) -> None:
+        """State was handed over that covers all below this position. What is known of it already stays."""
+        if position <= self.next:
+            return
+        with self._access:
+            if self._files is not None:
+                self._files.begin_at(position)
+            self._window, self._window_at = [], []
+            self._window_bytes = self._window_flushed = 0
+            self.next = self._window_first = position
+
+    def flush(self) -> None:
+        """Hands all that was appended to the kernel. On a full disk it stays in memory, for the next time."""
+        new = len(self._window) - self._window_flushed
+        if new and (self._files is not None or new >= _MEMORY_ENTRIES):
+            with self._access:
+                self._flush()
+
+    def sync(self) -> None:
+        """All that was appended is durable, or this raises an error; once it did, it always does."""
+        if self._files is None:
+            return
+        with self._access:
+            if self._failure is not None:
+                raise self._failure
+            if not self._flush():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+            position, fds = self._files.begin_sync()
+        try:
+            sync_and_close(fds, self._folder)
+        except OSError as error:
+            self._failure = error
+            raise
+        with self._access:
+            self._files.end_sync(position)
+
+    def close(self) -> None:
+        if self._folder_lock >= 0 and self._files is not None:
+            self.flush()
+            self._files.close()
+            os.close(self._folder_lock)
+            self._folder_lock = -1
+
+    def _flush(self) -> bool:
+        """Whether there was space for it."""
+        new = self._window[self._window_flushed :]
+        if self._files is not None and new:
+            try:
+                self._files.write(new)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                return False
+            self._files.drop_before(self._files.next - self._keep)
+        self._window_flushed += len(new)
+        self._window_bytes += sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
+        self._cut_window()
+        return True
+
+    def _cut_window(self) -> None:
+        """All of the window is flushed now. Its last entry stays."""
+        messages = min(_WINDOW_MESSAGES, self._keep)
+        kept = self.next - self._window_first
+        if kept <= messages * _WINDOW_SLACK and self._window_bytes <= _WINDOW_BYTES * _WINDOW_SLACK:
+            return
+        window, at = self._window, self._window_at
+        cut = max(0, bisect_right(at, self.next - messages) - 1)
+        size = self._window_bytes - sum(map(entry_bytes, window[:cut]))
+        while size > _WINDOW_BYTES and cut < len(window) - 1:
+            size -= entry_bytes(window[cut])
+            cut += 1
+        if cut:
+            del window[:cut], at[:cut]
+            self._window_flushed -= cut
+            self._window_first = at[0]
+            self._window_bytes = size
+
+    # -- reading
+
+    def read(self, position: int, limit_bytes: int) -> list[StampedMessage]:
+        """Messages and their timestamps from this position on: at least one if there is one, then up to the limit."""
+        with self._access:
+            if position < self.first:
+                raise PositionGoneError(self.first)
+            if position >= self.next:
+                return []
+            if position < self._window_first:
+                assert self._files is not None
+                begins, entries = self._files.read(position, limit_bytes)
+            else:
+                begins, entries = self._read_window(position, limit_bytes)
+        messages = [each for message, ts in entries for each in self._unpacked(message, ts)]
+        return messages[position - begins :]
+
+    def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
+        found: list[StampedMessage] = []
+        first = bisect_right(self._window_at, position) - 1
+        for index in range(first, len(self._window)):
+            entry = self._window[index]
+            limit_bytes -= entry_bytes(entry)
+            if limit_bytes < 0 and found:
+                break
+            found.append(entry)
+        return self._window_at[first], found
+
+    def _known(self, position: int) -> AppMessage | None:
+        """What was delivered at a position below `next`. Asked for one position after the other, it is fast."""
+        if position < self.first:
+            return None
+        at = position - self._compared_first
+        if not 0 <= at < len(self._compared):
+            self._compared = self.read(position, _COMPARED_BYTES)
+            self._compared_first = position
+            at = 0
+        return self._compared[at][0]

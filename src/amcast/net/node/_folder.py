@@ -1,0 +1,70 @@
+"""What a process keeps in its data folder besides its logs: a lock, how often it was started, ids given to clients."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from ...core import ProcessId, UsageError
+from ..config import CLIENT_IDS_EACH, CLIENT_IDS_FROM
+
+logger = logging.getLogger("amcast.node")
+
+
+class ClientIds:
+    """Ids for clients, each given out once in the life of the process's data folder."""
+
+    _RESERVE = 1_000
+
+    def __init__(self, folder: Path, process: ProcessId) -> None:
+        self._path = folder / "client-ids"
+        self._base = CLIENT_IDS_FROM + process * CLIENT_IDS_EACH
+        self._next = _read_number(self._path)
+        self._reserved = self._next
+
+    def next(self) -> ProcessId | None:
+        """None if there are none left, or the disk is full."""
+        if self._next >= CLIENT_IDS_EACH:
+            return None
+        if self._next == self._reserved:
+            try:
+                _write_number(self._path, self._reserved + self._RESERVE)
+            except OSError as error:
+                logger.warning("no client ids: %s", error)
+                return None
+            self._reserved += self._RESERVE
+        self._next += 1
+        return self._base + self._next - 1
+
+
+def lock_folder(folder: Path, name: str) -> int:
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise UsageError(f"{name} is running already: another process holds {folder}") from error
+    return lock
+
+
+def count_boot(folder: Path) -> int:
+    """How often this process was started, this time included."""
+    path = folder / "boot"
+    boot = _read_number(path) + 1
+    _write_number(path, boot)
+    return boot
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text()) if path.exists() else 0
+    except ValueError as error:
+        raise UsageError(f"{path} does not hold a number: restore it, or remove the process's whole folder") from error
+
+
+def _write_number(path: Path, number: int) -> None:
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(str(number))
+    scratch.replace(path)

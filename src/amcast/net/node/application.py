@@ -1,0 +1,112 @@
+"""Applications inside a node: a deterministic state machine whose `apply` is called for each message, in order.
+
+    class Counter(StateMachine):
+        def apply(self, position, message): self.count += int(message.payload)
+        def snapshot(self): return str(self.count).encode()
+        def restore(self, state): self.count = int(state)
+
+The node keeps what it delivered, so after a restart the machine gets its last snapshot back and then everything since.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import msgspec
+
+from ...core import AppMessage, UsageError
+from ..disk.deliveries import DeliveryLog
+from ..wire.control import AppState
+
+_CHUNK = 1 << 20
+
+
+class StateMachine(ABC):
+    @abstractmethod
+    def apply(self, position: int, message: AppMessage) -> None:
+        """The same messages in the same order at every replica: what it does must depend on nothing else."""
+
+    @abstractmethod
+    def snapshot(self) -> bytes: ...
+
+    @abstractmethod
+    def restore(self, state: bytes) -> None: ...
+
+    def opt_apply(self, position: int, message: AppMessage) -> None:
+        """Of optimistic protocols: the message will probably have this position."""
+        return
+
+
+class Host:
+    """Feeds a machine from the delivery log, and keeps its snapshots."""
+
+    def __init__(self, machine: StateMachine, deliveries: DeliveryLog, folder: Path, snapshot_every: int) -> None:
+        self._machine = machine
+        self._deliveries = deliveries
+        self._path = folder / "application.state"
+        self._snapshot_every = snapshot_every
+        self._snapshot_position = 0
+        self.position = 0  # the next one that the machine has not seen
+        self._recover()
+
+    def _recover(self) -> None:
+        if self._path.exists():
+            self.load(read_state(self._path))
+        self.catch_up()
+
+    def take_over(self, state: AppState) -> None:
+        if state.position > self.position:
+            self.load(state)
+            self.save()
+            self.catch_up()
+
+    @property
+    def is_behind(self) -> bool:
+        """What the machine needs next is not in this node's log: another replica has to hand it over."""
+        return self.position < self._deliveries.first
+
+    def load(self, state: AppState) -> None:
+        """Its own snapshot, or another replica's state: what came since follows from the log."""
+        self._machine.restore(state.state)
+        self.position = self._snapshot_position = state.position
+
+    def dump(self) -> AppState:
+        return AppState(self.position, self._machine.snapshot())
+
+    def catch_up(self) -> None:
+        while not self.is_behind and self.position < self._deliveries.next:
+            for message, _ in self._deliveries.read(self.position, _CHUNK):
+                self._apply(message)
+
+    def deliver(self, position: int, message: AppMessage) -> None:
+        if position == self.position:
+            self._apply(message)
+
+    def opt_deliver(self, position: int, message: AppMessage) -> None:
+        self._machine.opt_apply(position, message)
+
+    def _apply(self, message: AppMessage) -> None:
+        self._machine.apply(self.position, message)
+        self.position += 1
+        if self.position - self._snapshot_position >= self._snapshot_every:
+            self.save()
+
+    def save(self) -> None:
+        write_state(self._path, self.dump())
+        self._snapshot_position = self.position
+
+
+def write_state(path: Path, state: AppState) -> None:
+    data = msgspec.msgpack.encode(state)
+    scratch = path.with_suffix(".tmp")
+    scratch.write_bytes(zlib.crc32(data).to_bytes(4, "big") + data)
+    scratch.replace(path)
+
+
+def read_state(path: Path) -> AppState:
+    content = path.read_bytes()
+    if int.from_bytes(content[:4], "big") != zlib.crc32(content[4:]):
+        raise UsageError(f"{path} is damaged: remove it, and the application is rebuilt from the delivered messages")
+    return msgspec.msgpack.decode(content[4:], type=AppState)

@@ -1,0 +1,1 @@
+"""Who may connect, and what they may do: certificates, TLS, tokens, tickets."""

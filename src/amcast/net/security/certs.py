@@ -1,0 +1,239 @@
+"""A development CA: certificates for processes and clients, and the secret with which nodes sign session tickets.
+
+One folder holds it all:
+
+    ca.crt       ca.key         the CA; its key is needed to issue and by no node: keep it where nobody else comes
+    g1.p0.crt    g1.p0.key      a process, which serves and dials
+    alice.crt    alice.key      a client, which dials only: its certificate is refused as a server's
+    cluster.secret              32 random bytes, the same on all nodes
+
+Keys are EC P-256. Files appear whole or not at all, and none is overwritten unless forced. Where a company has a PKI of
+its own, its certificates do as well: what counts is the identity among the alternative names (see `identity.py`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ...core import UsageError
+from ._files import PUBLIC, SECRET, Draft, read_file, write_all
+from .identity import Identity, Kind, identity
+
+SECRET_FILE = "cluster.secret"
+SECRET_BYTES = 32
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_CA = "ca"
+_CA_VALIDITY = timedelta(days=3653)
+_LEAF_VALIDITY = timedelta(days=365)
+_CLOCK_SKEW = timedelta(hours=1)  # machines whose clocks are behind take a new certificate too
+_DNS_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+class Made(NamedTuple):
+    """Files that were made. The secret has neither certificate nor date."""
+
+    what: Literal["ca", "process", "client", "secret"]
+    name: str
+    cert: Path | None
+    key: Path
+    valid_until: datetime | None
+
+
+class _Signed(NamedTuple):
+    """A certificate with its key, on their way to the disk or back from it."""
+
+    cert: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def __repr__(self) -> str:
+        return f"_Signed({self.cert.subject.rfc4514_string()!r})"
+
+
+def make_ca(folder: str | Path, *, force: bool = False, now: datetime | None = None) -> Made:
+    """Forced, it makes all certificates void that the old one issued."""
+    folder = Path(folder)
+    authority = _new_authority(now or datetime.now(UTC))
+    write_all(_drafts(folder, _CA, authority, force))
+    return _made("ca", folder, _CA, authority)
+
+
+def issue(
+    folder: str | Path,
+    name: str,
+    kind: Kind = "process",
+    hosts: Sequence[str] = (),
+    *,
+    force: bool = False,
+    now: datetime | None = None,
+) -> Made:
+    """A certificate by the CA in the same folder. Host names are for other programs: nodes look at the identity."""
+    folder = Path(folder)
+    who = identity(kind, name)
+    signed = _new_leaf(_load_authority(folder), who, hosts, now or datetime.now(UTC))
+    write_all(_drafts(folder, name, signed, force))
+    return _made(kind, folder, name, signed)
+
+
+def cluster_secret(folder: str | Path, *, force: bool = False) -> Path:
+    """Forced, clients must connect anew to be given a ticket that is valid."""
+    draft = _secret_draft(Path(folder), force)
+    write_all([draft])
+    return draft.path
+
+
+def set_up(folder: str | Path, wanted: Sequence[Identity], *, force: bool = False) -> list[Made]:
+    """The CA and the secret where they are missing, and all that is wanted: everything or nothing.
+
+    Force is for what is wanted: the CA and the secret stay.
+    """
+    folder = Path(folder)
+    now = datetime.now(UTC)
+    made: list[Made] = []
+    drafts: list[Draft] = []
+    if any(os.path.lexists(path) for path in _paths(folder, _CA)):
+        authority = _load_authority(folder)
+    else:
+        authority = _new_authority(now)
+        drafts += _drafts(folder, _CA, authority, False)
+        made.append(_made("ca", folder, _CA, authority))
+    for who in wanted:
+        signed = _new_leaf(authority, who, LOOPBACK if who.kind == "process" else (), now)
+        drafts += _drafts(folder, who.name, signed, force)
+        made.append(_made(who.kind, folder, who.name, signed))
+    secret = _secret_draft(folder, False)
+    if not os.path.lexists(secret.path):
+        drafts.append(secret)
+        made.append(Made("secret", "cluster", None, secret.path, None))
+    write_all(drafts)
+    return made
+
+
+def _paths(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.crt", folder / f"{name}.key"
+
+
+def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
+    return Made(what, name, *_paths(folder, name), signed.cert.not_valid_after_utc)
+
+
+def _drafts(folder: Path, name: str, signed: _Signed, force: bool) -> list[Draft]:
+    cert, key = _paths(folder, name)
+    plain = signed.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return [
+        Draft(key, plain, SECRET, force),
+        Draft(cert, signed.cert.public_bytes(serialization.Encoding.PEM), PUBLIC, force),
+    ]
+
+
+def _secret_draft(folder: Path, force: bool) -> Draft:
+    return Draft(folder / SECRET_FILE, secrets.token_bytes(SECRET_BYTES), SECRET, force)
+
+
+def _load_authority(folder: Path) -> _Signed:
+    cert_file, key_file = _paths(folder, _CA)
+    cert_bytes = read_file(cert_file, "the CA's certificate", "restore it, or start in a new folder")
+    key_bytes = read_file(key_file, "the CA's key", "issue where it is kept, or start in a new folder")
+    try:
+        cert = x509.load_pem_x509_certificate(cert_bytes)
+    except ValueError:
+        raise UsageError(f"{cert_file} holds no certificate: restore it, or start in a new folder") from None
+    try:
+        key = serialization.load_pem_private_key(key_bytes, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UsageError(f"{key_file} holds no plain EC key: restore it, or start in a new folder")
+    if key.public_key() != cert.public_key():
+        raise UsageError(f"{key_file} is not the key of {cert_file}: restore both, or start in a new folder")
+    return _Signed(cert, key)
+
+
+def _new_authority(now: datetime) -> _Signed:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _common_name("amcast development CA")
+    builder = (
+        _builder(key, name, name, now, now + _CA_VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+    )
+    return _Signed(builder.sign(key, hashes.SHA256()), key)
+
+
+def _new_leaf(authority: _Signed, who: Identity, hosts: Sequence[str], now: datetime) -> _Signed:
+    ends = min(now + _LEAF_VALIDITY, authority.cert.not_valid_after_utc)
+    if ends <= now:
+        raise UsageError(f"the CA expired on {ends:%Y-%m-%d}: start in a new folder, and give all nodes its files")
+    key = ec.generate_private_key(ec.SECP256R1())
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if who.kind == "process":
+        usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(who.uri), *map(_host, hosts)]
+    authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    builder = (
+        _builder(key, _common_name(who.name), authority.cert.subject, now, ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(authority_key, critical=False)
+    )
+    return _Signed(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _builder(
+    key: ec.EllipticCurvePrivateKey, subject: x509.Name, issuer: x509.Name, begins: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins - _CLOCK_SKEW)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if len(host) > 253 or not all(map(_DNS_LABEL.fullmatch, host.split("."))):
+        raise UsageError(f"{host!r} is no host: write a DNS name or an IP address")
+    return x509.DNSName(host)

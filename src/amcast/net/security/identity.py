@@ -1,0 +1,64 @@
+"""Who somebody is: a process of a group or a client, as its certificate says and never as a message says.
+
+A certificate carries the identity as a URI among its alternative names, `amcast://process/g1.p0` or
+`amcast://client/alice`. Names are plain enough to be a file name, a log field and a part of a URI without escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from ...core import UsageError
+
+Kind = Literal["process", "client"]
+
+NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
+
+_SCHEME = "amcast://"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PROCESS = re.compile(r"g[1-9][0-9]{0,4}\.p(0|[1-9][0-9]{0,7})")
+_RESERVED = frozenset({"ca", "cluster"})  # their files stand in the same folder
+
+
+class Identity(msgspec.Struct, frozen=True):
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def uri(self) -> str:
+        return f"{_SCHEME}{self.kind}/{self.name}"
+
+
+def is_plain_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def identity(kind: Kind, name: str) -> Identity:
+    """With the name checked: a client can't be called like a process."""
+    if kind == "process":
+        if _PROCESS.fullmatch(name) is None:
+            raise UsageError(f"{name!r} is no name of a process: write g1.p0 for the first process of group g1")
+    elif not is_plain_name(name):
+        raise UsageError(f"{name!r} is no name for a client: use {NAME_RULE}")
+    elif name in _RESERVED or _PROCESS.fullmatch(name):
+        raise UsageError(f"a client can't be called {name}: that name is taken, choose another")
+    return Identity(kind, name)
+
+
+def parse_uri(uri: str) -> Identity | None:
+    """None if this URI is none of ours."""
+    kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
+    if not uri.startswith(_SCHEME) or not slash:
+        return None
+    try:
+        if kind == "process":
+            return identity("process", name)
+        return identity("client", name) if kind == "client" else None
+    except UsageError:
+        return None

@@ -1,0 +1,171 @@
+"""Mutual TLS 1.3: both sides show a certificate of the cluster's own CA, and the certificate says who they are.
+
+No other CA counts, those of the system neither. Host names are not compared: processes move between hosts, and it is
+the identity in the certificate that must be the one expected (`expect`). A client's certificate is refused as a
+server's by TLS itself, since it is not made for that.
+
+In TLS 1.3 whoever dials is done before the other side has looked at its certificate: a refusal shows at the first read,
+as the end of the connection and without a reason. The reason is known on the other side alone, and event loops keep it
+to themselves; a server that wants to log it passes `on_refused`.
+
+Files are looked at before they are used, so that what is wrong with them is said in one line with the file's name, and
+never with what is in it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from ...core import UsageError
+from ._files import read_file
+from .identity import Identity, Kind, parse_uri
+
+_REMEDY = "make it with `amcast certs`, or name another file"
+
+
+class PeerError(UsageError):
+    """The other side is not who it has to be: close the connection, and go on."""
+
+
+def server_context(
+    ca: str | Path, cert: str | Path, key: str | Path, on_refused: Callable[[str], None] | None = None
+) -> ssl.SSLContext:
+    """`on_refused` is told in a few words why a handshake failed."""
+    own = certificate_identity(cert)
+    if own.kind != "process":
+        raise UsageError(f"{cert} is the certificate of {own}: a node needs that of a process")
+    context = _context(ssl.PROTOCOL_TLS_SERVER, Path(ca), Path(cert), Path(key))
+    context.num_tickets = 0  # nobody resumes: each connection is a full look at the certificates
+    if on_refused is not None:
+        context.sslobject_class = _telling(on_refused)
+    return context
+
+
+def client_context(ca: str | Path, cert: str | Path, key: str | Path) -> ssl.SSLContext:
+    return _context(ssl.PROTOCOL_TLS_CLIENT, Path(ca), Path(cert), Path(key))
+
+
+def certificate_identity(cert: str | Path) -> Identity:
+    """Whose certificate a file holds: a node compares it with the process that it is to be."""
+    own = _load_chain(Path(cert), "the certificate")[0]
+    try:
+        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        uris = []
+    found = _only_identity(uris)
+    if found is None:
+        raise UsageError(f"{cert} names no process or client (as amcast://process/g1.p0): {_REMEDY}")
+    return found
+
+
+def peer_identity(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> Identity:
+    """From the certificate that the handshake verified; `ssl_object` is the transport's extra info of that name."""
+    if ssl_object is None:
+        raise PeerError("the connection is not encrypted: the peer must use TLS")
+    names = (ssl_object.getpeercert() or {}).get("subjectAltName", ())
+    found = _only_identity([str(pair[1]) for pair in names if pair[0] == "URI"])
+    if found is None:
+        raise PeerError("the peer's certificate names no process or client (as amcast://process/g1.p0): issue it anew")
+    return found
+
+
+def expect(ssl_object: ssl.SSLObject | ssl.SSLSocket | None, kind: Kind, name: str | None = None) -> Identity:
+    """The peer's identity, which must be of this kind and, for who dials one process, of this name."""
+    found = peer_identity(ssl_object)
+    if found.kind != kind or name not in (None, found.name):
+        wanted = f"a {kind}" if name is None else f"{kind} {name}"
+        raise PeerError(f"the peer is {found} by its certificate, and {wanted} is expected here")
+    return found
+
+
+def handshake_problem(error: ssl.SSLError) -> str:
+    """In words, without what the library adds for programmers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is refused: {error.verify_message}"
+    return f"no TLS handshake with the peer: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
+
+
+def _telling(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
+    class TellingObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):  # not done yet
+                raise
+            except ssl.SSLError as error:
+                on_refused(handshake_problem(error))
+                raise
+
+    return TellingObject
+
+
+def _only_identity(uris: list[str]) -> Identity | None:
+    """With two identities it would be anybody's guess which one counts."""
+    found = [who for who in map(parse_uri, uris) if who is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _context(protocol: int, ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
+    authorities = _load_chain(ca, "the CA's certificate")
+    chain = _load_chain(cert, "the certificate")
+    for path, certificate in ((ca, authorities[0]), (cert, chain[0])):
+        _refuse_out_of_date(path, certificate)
+    _refuse_foreign_key(cert, chain[0], key)
+    if not any(_is_issued_by(chain[0], issuer) for issuer in (*authorities, *chain[1:])):
+        raise UsageError(f"{cert} was not issued by {ca}: take both from one folder, or issue the certificate anew")
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        # An empty password, so that an encrypted key is an error and no question on somebody's terminal.
+        context.load_cert_chain(cert, key, password="")
+        context.load_verify_locations(cafile=ca)
+    except (OSError, ValueError):  # what the library says may quote the file
+        raise UsageError(f"{ca}, {cert} and {key} can't be used for TLS: make them anew with `amcast certs`") from None
+    return context
+
+
+def _load_chain(path: Path, what: str) -> list[x509.Certificate]:
+    content = read_file(path, what, _REMEDY)
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError:
+        raise UsageError(f"{path}, {what}, is no certificate in PEM form: {_REMEDY}") from None
+
+
+def _refuse_out_of_date(path: Path, certificate: x509.Certificate) -> None:
+    now = datetime.now(UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > ends:
+        raise UsageError(f"{path} expired on {ends:%Y-%m-%d %H:%M} UTC: issue it anew with `amcast certs --force`")
+    if now < begins:
+        raise UsageError(f"{path} is not valid before {begins:%Y-%m-%d %H:%M} UTC: is this machine's clock right?")
+
+
+def _refuse_foreign_key(cert: Path, certificate: x509.Certificate, key: Path) -> None:
+    content = read_file(key, "the key", _REMEDY)
+    try:
+        private = serialization.load_pem_private_key(content, password=None)
+    except TypeError:
+        raise UsageError(f"{key}, the key, is encrypted, and nobody will type a password: store it plain") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageError(f"{key}, the key, is no private key in PEM form: {_REMEDY}") from None
+    if private.public_key() != certificate.public_key():
+        raise UsageError(f"{key} is not the key of {cert}: name the two that were made together, or issue them anew")
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -1,0 +1,184 @@
+"""What a node writes down on its hot path: rows packed into memory, and one write a table at the end of a turn.
+
+A node calls `flush` at the end of each turn of its event loop, before anything of that turn leaves for the network and
+before a snapshot goes to disk. What anybody ever saw of it is then in the page cache, where `kill -9` can't reach it;
+the deliveries that were lost all come again after the restart. `collect` turns the files into a run.
+
+Tracing never stops a node. When a write fails, as on a full disk, tracing ends, `failed` says why, and a mark in the
+files says that something is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ...core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, unpack, unpack_ids
+from ...core.batch import common_size
+from ...trace import FINAL, NULL
+from ...trace.packing import WIRE, packer
+from ...trace.schema import RESTORED
+from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, RUN, Header, encode_header, file_name
+
+_NO_FILE = -1
+
+_pack_addressed = packer(ADDRESSED)
+_pack_run = packer(RUN)
+_pack_wire = packer(WIRE)
+
+
+class TraceWriter:
+    """The files of one boot of one process; a client, which has no group, says -1. Times are those of its own clock."""
+
+    def __init__(self, folder: Path, process: ProcessId, group: GroupId, boot: int, wire: bool) -> None:
+        self.failed: str | None = None
+        self.records_wire = wire
+        self._numbers: dict[str, int] = {}  # of kinds
+        self._kinds: list[bytes] = []
+        self._wire: list[bytes] = []
+        self._faults: list[bytes] = []
+        self._multicasts: list[bytes] = []
+        self._deliveries: list[bytes] = []
+        self._files: list[tuple[int, list[bytes]]] = []
+        self._folder = folder
+        self._open(process, group, boot)
+
+    def multicast(
+        self,
+        msg: MessageId,
+        sender: ProcessId,
+        seq: int,
+        dst: Sequence[GroupId],
+        t_us: int,
+        nbytes: int,
+        count: int = 1,  # messages, from this one on
+    ) -> None:
+        left = len(dst)
+        for group in dst:
+            left -= 1
+            self._multicasts.append(_pack_addressed(msg, sender, seq, t_us, nbytes, group, left, count))
+
+    def multicast_all(self, messages: Sequence[AppMessage], t_us: int) -> None:
+        """Messages and batches."""
+        for message in messages:
+            size = common_size(message)
+            if size is not None:
+                self.multicast(message.id, message.sender, message.seq, message.dst, t_us, size, message.count)
+            else:
+                for each in unpack(message):
+                    self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
+
+    def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
+        self._deliveries.append(_pack_run(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
+
+    def deliver_all(
+        self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]], has_batches: bool, t_us: int
+    ) -> None:
+        """Messages and batches, from a position on. With batches, timestamps are theirs: see `core.batch`."""
+        scale = BATCH_LIMIT if has_batches else 1
+        rows = self._deliveries
+        for message, ts in batch:
+            stamp, step = (NULL, 0) if ts is None else (ts * scale, 1)
+            ids = unpack_ids(message)
+            if isinstance(ids, range):
+                rows.append(_pack_run(first, message.id, FINAL, stamp, t_us, message.count))
+            else:
+                for index, id_ in enumerate(ids):
+                    rows.append(_pack_run(first + index, id_, FINAL, stamp + index * step, t_us, 1))
+            first += message.count
+
+    def restored(self, position: int, t_us: int) -> None:
+        """State was handed over that covers all positions below this one. It has its place among the deliveries."""
+        self._deliveries.append(_pack_run(position, 0, HANDED, NULL, t_us, 1))
+
+    def wire(
+        self,
+        src: ProcessId,
+        dst: ProcessId,
+        kind: str,
+        msg: MessageId | None,
+        nbytes: int,
+        sent_us: int,
+        received_us: int | None,
+    ) -> None:
+        if not self.records_wire:
+            return
+        try:
+            number = self._numbers[kind]
+        except KeyError:
+            number = self._numbers[kind] = len(self._numbers)
+            self._kinds.append(msgspec.json.encode(kind) + b"\n")
+        about = NULL if msg is None else msg
+        received = NULL if received_us is None else received_us
+        self._wire.append(_pack_wire(src, dst, number, about, nbytes, sent_us, received))
+
+    def fault(self, what: str, detail: str, t_us: int) -> None:
+        assert what != RESTORED, "what was handed over is told in its place among the deliveries"
+        self._faults.append(msgspec.json.encode((t_us, what, detail)) + b"\n")
+
+    def flush(self) -> None:
+        for file, rows in self._files:
+            if rows:
+                self._write(file, rows[0] if len(rows) == 1 else b"".join(rows))
+                rows.clear()
+
+    def close(self) -> None:
+        """An orderly end: a process that leaves without it crashed."""
+        self.flush()
+        if self.failed is None:
+            self._mark(CLOSED)
+        for file, _ in self._files:
+            if file != _NO_FILE:
+                os.close(file)
+        self._files = []
+
+    # ---------------------------------------------------------------------------------------------- files
+
+    def _open(self, process: ProcessId, group: GroupId, boot: int) -> None:
+        buffers = {
+            "kinds": self._kinds,
+            "wire": self._wire,
+            "faults": self._faults,
+            "multicasts": self._multicasts,
+            "deliveries": self._deliveries,
+        }
+        for table in FLUSH_ORDER:
+            header = Header(table, process, group, boot)
+            self._files.append((self._create(header), buffers[table]))
+
+    def _create(self, header: Header) -> int:
+        """A file that is there already is another's: two nodes have one id, or a boot was counted twice."""
+        if self.failed is not None:
+            return _NO_FILE
+        path = self._folder / file_name(header.table, header.process, header.boot)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            self._stop(error)
+            return _NO_FILE
+        self._write(file, encode_header(header))
+        return file
+
+    def _write(self, file: int, data: bytes) -> None:
+        if self.failed is not None:
+            return
+        try:
+            written = os.write(file, data)
+            while written < len(data):
+                written += os.write(file, data[written:])
+        except OSError as error:
+            self._stop(error)
+
+    def _stop(self, error: OSError) -> None:
+        self.failed = f"{error.filename or self._folder}: tracing stopped: {error.strerror or error}"
+        self._mark(FAILED)
+
+    def _mark(self, end: bytes) -> None:
+        for file, _ in self._files:
+            with suppress(OSError):
+                os.pwrite(file, end, END_AT)

@@ -1,0 +1,145 @@
+"""What is said on a connection besides the protocol's own messages: who is there, who may do what, what was delivered.
+
+A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
+then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
+direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
+each of them proved. A reader is a process that asks like a client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...core import AppMessage, GroupId, MessageId, ProcessId
+from ...protocols import Reply, Start
+
+VERSION = 1
+HELLO_LIMIT = 16 << 10  # nobody may send more before it is known who it is
+CLIENT_FRAME_LIMIT = 8 << 20
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    version: int
+    cluster: str  # empty: a client that does not know it yet
+    kind: str  # process, client or reader
+    name: str
+    boot: int = 0  # of a process: how often it was started, so that a newer one takes the place of an older
+    token: str = ""
+    client: ProcessId = 0  # a client that has an id already
+    ticket: bytes = b""  # and proves it
+    region: str = "local"
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
+    name: str
+    client: ProcessId
+    ticket: bytes
+    layout: bytes  # the cluster's `Layout` as msgpack, for a client
+
+
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
+    """Another client id for which this connection speaks."""
+
+    client: ProcessId
+    ticket: bytes
+
+
+class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
+    """It will not speak for this one any more."""
+
+    client: ProcessId
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+    reason: str
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True):
+    """What a client must know of a cluster."""
+
+    cluster: str
+    protocol: str
+    groups: dict[GroupId, tuple[ProcessId, ...]]
+    names: dict[ProcessId, str]
+    addresses: dict[ProcessId, tuple[str, int]]
+    regions: dict[ProcessId, str]
+    network: str
+    options: dict[str, Any]
+    epoch_s: int
+    message_bytes: int
+
+
+class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
+    """Not taken now, too much is under way. The messages keep their ids: to try again is safe."""
+
+    group: GroupId
+    ids: tuple[MessageId, ...]
+
+
+class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
+    """Please send what the group delivered, from this position on, and go on with what it delivers."""
+
+    group: GroupId
+    position: int
+
+
+class Unfollow(msgspec.Struct, frozen=True, array_like=True, tag="unfollow"):
+    pass
+
+
+class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
+    first: int
+    messages: tuple[tuple[AppMessage, int | None], ...]
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """What was asked for is not kept any more; the first position that is."""
+
+    first: int
+
+
+class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
+    """From another replica, whose application needs messages that are not kept any more."""
+
+
+class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
+    """An application's state after all positions below this one."""
+
+    position: int
+    state: bytes
+
+
+class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
+    pass
+
+
+class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
+    name: str
+    group: str
+    protocol: str
+    boot: int
+    is_leader: bool
+    leader: str | None
+    delivered: int  # positions of its log
+    open_messages: int
+    clients: int
+    peers: dict[str, bool]  # connected to it or not
+    messages_in: int
+    messages_out: int
+    dropped: int  # messages to peers that were away or too slow
+    durability: str
+    undurable: int  # records on their way to the disk
+    uptime_s: float
+    rss_mb: float
+    problem: str | None = None  # such as a full disk
+
+
+hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
+welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
+Request = Start | Attach | Detach | Follow | Unfollow | StatusQuery | AppStateQuery
+to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    Reply | Busy | Delivered | Gone | Refused | Status | AppState
+)
+layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)

@@ -1,0 +1,105 @@
+"""How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED and a reason.
+
+Links between processes, clients, and replicas that ask for an application's state all dial here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..security.tls import expect
+from .control import HELLO_LIMIT, Hello, Refused, Welcome, to_client_decoder, welcome_decoder
+from .framing import Frame, FrameProtocol, frame
+
+_ANSWER_LIMIT = 64 << 20  # bytes of a frame
+_CONNECT_TIMEOUT_S = 5.0
+
+OnMessage = Callable[["Channel", Any], None]
+
+
+class RefusedError(Exception):
+    """The other side knows who this is, and does not want it."""
+
+
+class Channel(FrameProtocol):
+    """One connection to one process. Without `on_message` nothing is expected after WELCOME, and frames are ignored."""
+
+    def __init__(self, hello: Hello, on_message: OnMessage | None) -> None:
+        super().__init__(HELLO_LIMIT if on_message is None else _ANSWER_LIMIT)
+        self.is_lost = asyncio.Event()
+        self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self._hello = hello
+        self._handle = on_message
+        self._on_frame = self._on_welcome
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "not connected yet"
+        return self._transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.say(self._hello)
+
+    def _on_welcome(self, data: Frame) -> None:
+        try:
+            answer = welcome_decoder.decode(data)
+        except msgspec.DecodeError as error:
+            self._fail(ConnectionError(f"this is no node of an amcast cluster: {error}"))
+            return
+        if isinstance(answer, Refused):
+            self._fail(RefusedError(answer.reason))
+        elif not self.welcomed.done():
+            self._on_frame = self._ignore if self._handle is None else self._on_answer
+            self.welcomed.set_result(answer)
+
+    def _on_answer(self, data: Frame) -> None:
+        assert self._handle is not None
+        try:
+            message = to_client_decoder.decode(data)
+        except msgspec.DecodeError:
+            self._refuse("not an answer")
+            return
+        self._handle(self, message)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.welcomed.done():
+            self.welcomed.set_exception(error)
+        self._refuse(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost.set()
+        if not self.welcomed.done():
+            self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
+
+    def say(self, message: msgspec.Struct) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(frame(msgspec.msgpack.encode(message)))
+
+
+async def dial(
+    address: tuple[str, int],
+    hello: Hello,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+    on_message: OnMessage | None = None,
+) -> Channel:
+    """A welcomed connection, or an exception and none. With TLS, the process must prove its name if that is known."""
+    host, port = address
+    async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+        transport, channel = await asyncio.get_running_loop().create_connection(
+            lambda: Channel(hello, on_message), host, port, ssl=tls, server_hostname="" if tls else None
+        )
+        try:
+            if tls is not None:
+                expect(transport.get_extra_info("ssl_object"), "process", name)
+            await channel.welcomed
+        except BaseException:
+            transport.abort()
+            raise
+    return channel

@@ -1,0 +1,93 @@
+"""What leaves on a connection: frames are gathered, and written in one go at the end of a turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+_SMALL = 16 << 10  # bytes of a frame
+
+
+class Delay:
+    """Emulates distance: everything arrives later by a time around the mean, in order."""
+
+    def __init__(self, mean_us: int, sigma: float, rng: Random) -> None:
+        self._mean_s = mean_us / 1e6
+        self._sigma = sigma
+        self._rng = rng
+        self._last = 0.0
+
+    def send(self, loop: asyncio.AbstractEventLoop, write: Callable[[bytes], None], data: bytes) -> None:
+        factor = max(0.25, self._rng.gauss(1.0, self._sigma)) if self._sigma else 1.0
+        self._last = max(self._last, loop.time() + self._mean_s * factor)
+        loop.call_at(self._last, write, data)
+
+
+class SendBuffer:
+    """Gathers frames, and writes them in one go at the end of a turn of the event loop.
+
+    A patient one keeps what it is given while there is no connection, up to the limit.
+    """
+
+    def __init__(self, limit: int, delay: Delay | None, is_patient: bool = False) -> None:
+        self._limit = limit
+        self._delay = delay
+        self._is_patient = is_patient
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._transport: asyncio.Transport | None = None
+        self.dropped = 0
+        self.sent = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None
+
+    def attach(self, transport: asyncio.Transport | None) -> None:
+        self._transport = transport
+        if not self._is_patient:
+            self._frames = []
+            self._size = 0
+        elif transport is not None:
+            self.flush()
+
+    def add(self, data: bytes) -> bool:
+        """Whether it is the first of this turn: the caller then sees to it that `flush` is called."""
+        if self._has_room(len(data)):
+            self._frames.append(data)
+            self._size += len(data)
+            return len(self._frames) == 1
+        self.dropped += 1
+        return False
+
+    def _has_room(self, size: int) -> bool:
+        transport, waiting = self._transport, self._size
+        if transport is not None:
+            waiting += transport.get_write_buffer_size()
+        elif not self._is_patient:
+            return False
+        # A frame that is large by itself must leave some time: when nothing else waits, the limit does not count. And
+        # what is large must not keep votes and heartbeats out.
+        return not waiting or waiting + size <= (self._limit if size > _SMALL else 2 * self._limit)
+
+    def flush(self) -> None:
+        transport = self._transport
+        if transport is None or not self._frames:
+            return
+        frames = self._frames
+        self._frames, self._size = [], 0
+        # One that is closing may not be told yet that it is lost; uvloop raises an error when it is written to.
+        if transport.is_closing():
+            self.dropped += len(frames)
+            return
+        self.sent += len(frames)
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        if self._delay is None:
+            transport.write(data)
+        else:
+            self._delay.send(asyncio.get_running_loop(), self._write_late, data)
+
+    def _write_late(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
