@@ -33,6 +33,10 @@ INFO = RunInfo(
 CLIENT = 9
 
 
+def described(sent: object) -> RunInfo:
+    return INFO
+
+
 def assert_same_rows(found: Run, wanted: Run, shift_us: int = 0) -> None:
     """Multicasts in any order; messages on the wire in any order."""
     for name in ("process", "grp", "pos", "msg", "kind", "ts"):
@@ -69,7 +73,8 @@ def test_nodes_of_a_simulated_run_tell_what_the_simulator_saw(
         raw, out = tmp_path / f"raw-{seed}", tmp_path / f"run-{seed}"
         forgetful = msgspec.structs.replace(fuzz_scenario(name, seed, KINDS, replicas=3), history_max=2)
         result = simulate_nodes(forgetful, raw, monkeypatch)
-        report = collect(raw, out, result.info)
+        info = result.info
+        report = collect(raw, out, lambda sent, info=info: info)
         found, wanted = read_run(out), result.run()
         assert encode_run_info(found.info) == encode_run_info(wanted.info)
         first = min(int(wanted.multicasts.t_us.min()), int(wanted.wire.sent_us.min()))
@@ -91,7 +96,7 @@ def test_a_swapped_delivery_is_caught(tmp_path: Path) -> None:
             writer.delivery(position, CLIENT << 32 | seq, FINAL, None, 10 + position)
         writer.close()
     info = msgspec.structs.replace(INFO, groups=(GroupInfo(1, (0, 1)),), correct=(0, 1))
-    collect(tmp_path / "raw", tmp_path / "run", info)
+    collect(tmp_path / "raw", tmp_path / "run", lambda sent: info)
     properties = dict(check_run(read_run(tmp_path / "run")).properties)
     assert {name for name, verdict in properties.items() if verdict == "fail"} == {"replicas", "prefix", "acyclic"}
 
@@ -213,7 +218,7 @@ def test_equals_what_an_observer_of_everything_records(first: int, tmp_path: Pat
         for _ in histories.go_on():
             pass
         wanted = histories.recorder.run(INFO)
-        report = collect(tmp_path / f"raw-{seed}", tmp_path / f"run-{seed}", INFO)
+        report = collect(tmp_path / f"raw-{seed}", tmp_path / f"run-{seed}", described)
         found = read_run(tmp_path / f"run-{seed}")
         shift = earliest(wanted) - earliest(found) if len(wanted.deliveries) + len(wanted.multicasts) else 0
         assert_same_rows(found, wanted, shift)
@@ -235,13 +240,13 @@ def test_a_growing_run_ends_as_the_one_that_is_collected_at_the_end(first: int, 
         rng = Random(seed)
         raw, live, whole = (tmp_path / f"{name}-{seed}" for name in ("raw", "live", "whole"))
         raw.mkdir()
-        collector = Collector(raw, live, INFO)
+        collector = Collector(raw, live, described)
         assert not read_run_info(live).complete
         for _ in Histories(rng, raw).go_on():
             if rng.random() < 0.3:
                 collector.step()
-        report = collector.finish(INFO)
-        assert collect(raw, whole, INFO) == report
+        report = collector.finish()
+        assert collect(raw, whole, described) == report
         found, wanted = read_run(live), read_run(whole)
         assert found.info.complete
         assert wire_rows(found, 0) == wire_rows(wanted, wire_shift(found, wanted))
@@ -273,7 +278,7 @@ def test_one_id_for_two_messages_stays_twice(other: tuple[int, ...], tmp_path: P
         writer = TraceWriter(tmp_path / "raw", process, process // 2 + 1, 0, wire=False)
         writer.multicast(CLIENT << 32, CLIENT, 0, dst, 100 + process, 8)
         writer.close()
-    assert collect(tmp_path / "raw", tmp_path / "run", INFO).multicasts == 2
+    assert collect(tmp_path / "raw", tmp_path / "run", described).multicasts == 2
     report = check_run(read_run(tmp_path / "run"))
     assert dict(report.properties)["integrity"] == "fail"
 
@@ -284,7 +289,7 @@ def test_the_earliest_time_of_a_multicast_counts_and_all_times_begin_at_0(tmp_pa
         writer.multicast(CLIENT << 32, CLIENT, 0, (1,), t_us, 8)
         writer.fault("slow disk", "fsync took 3 s\nor more", t_us + 1)
         writer.close()
-    collect(tmp_path / "raw", tmp_path / "run", INFO)
+    collect(tmp_path / "raw", tmp_path / "run", described)
     run = read_run(tmp_path / "run")
     assert run.multicasts.t_us.tolist() == [0]
     assert [(fault.process, fault.t_us) for fault in run.faults] == [(CLIENT, 1), (1, 151), (0, 201)]
@@ -296,7 +301,7 @@ def test_a_crash_is_between_the_boots(tmp_path: Path) -> None:
         writer = TraceWriter(tmp_path / "raw", 0, 1, boot, wire=False)
         writer.delivery(0, CLIENT << 32, FINAL, 1, t_us)
         writer.close()
-    report = collect(tmp_path / "raw", tmp_path / "run", INFO)
+    report = collect(tmp_path / "raw", tmp_path / "run", described)
     faults = [(fault.what, fault.t_us) for fault in read_run(tmp_path / "run").faults]
     assert faults == [(CRASH, 0), (CRASH, 140), (RESTART, 140), (RESTART, 150)]
     assert (report.restarts, report.repeats, report.deliveries) == (2, 2, 1)
@@ -307,7 +312,7 @@ def test_files_that_were_never_closed_are_a_crash(tmp_path: Path) -> None:
         writer = TraceWriter(tmp_path / "raw", process, 1, 0, wire=False)
         writer.multicast(CLIENT << 32 | process, CLIENT, process, (1,), 100 + process, 8)
         kill(writer) if process == CLIENT else writer.close()
-    collect(tmp_path / "raw", tmp_path / "run", INFO)
+    collect(tmp_path / "raw", tmp_path / "run", described)
     faults = [(fault.process, fault.what, fault.t_us) for fault in read_run(tmp_path / "run").faults]
     assert faults == [(CLIENT, CRASH, CLIENT)]
 
@@ -315,7 +320,7 @@ def test_files_that_were_never_closed_are_a_crash(tmp_path: Path) -> None:
 def test_a_live_run_tells_of_handed_state_when_others_have_its_positions(tmp_path: Path) -> None:
     """Else it would look as if state were handed over that nobody ever had."""
     behind, ahead = (TraceWriter(tmp_path / "raw", process, 1, 0, wire=False) for process in (1, 0))
-    collector = Collector(tmp_path / "raw", tmp_path / "run", INFO)
+    collector = Collector(tmp_path / "raw", tmp_path / "run", described)
     behind.restored(2, 50)
     behind.delivery(2, CLIENT << 32 | 2, FINAL, 3, 51)
     behind.flush()
@@ -326,7 +331,7 @@ def test_a_live_run_tells_of_handed_state_when_others_have_its_positions(tmp_pat
     assert collector.step().deliveries == 4
     for writer in (behind, ahead):
         writer.close()
-    report = collector.finish(INFO)
+    report = collector.finish()
     assert (report.deliveries, report.faults, report.torn_bytes) == (4, 1, 0)
     assert read_run(tmp_path / "run").restored == {1: (2,)}
 

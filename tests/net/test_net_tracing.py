@@ -26,6 +26,10 @@ INFO = RunInfo(run_id="r", protocol="skeen", seed=0, complete=True, groups=(Grou
 CLIENT = 9
 
 
+def described(sent: object) -> RunInfo:
+    return INFO
+
+
 def write_some(folder: Path, process: int = 0, boot: int = 0, rows: int = 3) -> TraceWriter:
     writer = TraceWriter(folder, process, 1, boot, wire=True)
     for seq in range(rows):
@@ -62,7 +66,7 @@ def test_rows_are_as_they_were_given(tmp_path: Path) -> None:
         groups=(GroupInfo(1, (0, 1)), GroupInfo(2, (2,))),
         correct=(0,),
     )
-    collect(tmp_path / "raw", tmp_path / "run", info)
+    collect(tmp_path / "raw", tmp_path / "run", lambda sent: info)
     run = read_run(tmp_path / "run")
     assert run.multicasts.dst.tolist() == [1, 2]
     assert [run.wire.kinds[kind] for kind in run.wire.kind] == ["STÄRT\n", "ACK"]
@@ -86,7 +90,7 @@ def test_wire_can_be_off(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "raw", 0, 1, 0, wire=False)
     writer.wire(0, 1, "START", None, 8, 1, 2)
     writer.close()
-    assert collect(tmp_path / "raw", tmp_path / "run", INFO).wire == 0
+    assert collect(tmp_path / "raw", tmp_path / "run", described).wire == 0
 
 
 def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
@@ -100,7 +104,7 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "raw")], check=False)
     assert done.returncode == -signal.SIGKILL
-    report = collect(tmp_path / "raw", tmp_path / "run", INFO)
+    report = collect(tmp_path / "raw", tmp_path / "run", described)
     assert report.deliveries == 900
     assert [fault.what for fault in read_run(tmp_path / "run").faults] == ["crash"]
 
@@ -132,7 +136,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_node(tmp_path: Path) -> None:
     assert writer.failed == failed
     assert not writer._deliveries, "what nobody writes must not pile up"
     writer.close()
-    report = collect(tmp_path / "raw", tmp_path / "run", INFO)
+    report = collect(tmp_path / "raw", tmp_path / "run", described)
     assert (report.deliveries, report.torn_bytes, report.stopped) == (10, 5, (0,))
     assert not read_run_info(tmp_path / "run").complete, "what is missing may have happened"
 
@@ -142,7 +146,7 @@ def test_a_disk_that_is_full_at_the_start_is_no_error_either(tmp_path: Path) -> 
         writer = write_some(tmp_path / "raw")
         writer.close()
     assert writer.failed is not None
-    assert collect(tmp_path / "raw", tmp_path / "run", INFO).files == 0
+    assert collect(tmp_path / "raw", tmp_path / "run", described).files == 0
 
 
 @pytest.mark.parametrize("obstacle", ["the same boot twice", "a file instead of the folder"])
@@ -161,8 +165,8 @@ def test_a_place_that_is_taken_is_left_alone(raw: Path, obstacle: str) -> None:
 def refused(raw: Path, name: str) -> str:
     words = []
     for attempt in (
-        lambda: collect(raw, raw.parent / "run", INFO),
-        lambda: Collector(raw, raw.parent / f"live-{len(words)}", INFO).step(),
+        lambda: collect(raw, raw.parent / "run", described),
+        lambda: Collector(raw, raw.parent / f"live-{len(words)}", described).step(),
     ):
         with pytest.raises(UsageError) as caught:
             attempt()
@@ -233,7 +237,7 @@ def test_two_clusters_in_one_folder(raw: Path) -> None:
 
 
 def test_a_file_that_becomes_shorter_while_it_is_followed(raw: Path, tmp_path: Path) -> None:
-    collector = Collector(raw, tmp_path / "run", INFO)
+    collector = Collector(raw, tmp_path / "run", described)
     collector.step()
     os.truncate(raw / "deliveries.0.0.raw", HEADER_BYTES + 10)
     with pytest.raises(UsageError, match=r"deliveries\.0\.0\.raw is damaged: it became shorter"):
@@ -250,7 +254,7 @@ def test_any_damage_is_refused_or_harmless(raw: Path, tmp_path: Path) -> None:
             bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
         path.write_bytes(bad[: rng.choice((len(bad), rng.randrange(len(bad))))])
         with suppress(UsageError):
-            collect(raw, tmp_path / f"run-{number}", INFO)
+            collect(raw, tmp_path / f"run-{number}", described)
             read_run(tmp_path / f"run-{number}")
         path.write_bytes(good[path])
 
@@ -259,18 +263,18 @@ def test_a_run_that_grows_needs_an_empty_place(raw: Path, tmp_path: Path) -> Non
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").touch()
     with pytest.raises(UsageError, match="is not empty"):
-        Collector(raw, tmp_path / "run", INFO)
+        Collector(raw, tmp_path / "run", described)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="can't write the run there"):
-        Collector(raw, tmp_path / "file" / "run", INFO)
+        Collector(raw, tmp_path / "file" / "run", described)
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
-    collector = Collector(tmp_path / "raw", tmp_path / "live", INFO)
+    collector = Collector(tmp_path / "raw", tmp_path / "live", described)
     collector.step()
-    collector.finish(INFO)
-    collect(tmp_path / "raw", tmp_path / "run", INFO)
+    collector.finish()
+    collect(tmp_path / "raw", tmp_path / "run", described)
     for name in ("live", "run"):
         run = read_run(tmp_path / name)
         assert (len(run.multicasts), len(run.deliveries), run.info.complete) == (0, 0, True)

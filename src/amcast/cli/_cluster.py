@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,14 +151,14 @@ def register(app: typer.Typer) -> None:
         from ..net.trace.collect import Collector
 
         cluster = LocalCluster(folder)
-        collector = Collector(cluster.trace_folder, out, cluster.run_info(complete=False))
+        collector = Collector(cluster.trace_folder, out, partial(cluster.run_info, False))
         try:
             while any(cluster.pid(name) is not None for name in cluster.names):
                 report = collector.step()
                 errors.print(f"{report.deliveries:,} deliveries", end="\r", highlight=False)
                 time.sleep(every)
         finally:
-            report = collector.finish(cluster.run_info(complete=False))
+            report = collector.finish()
             console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}")
 
     @app.command("status")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -15,16 +14,17 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
 import msgspec
 
-from .. import __version__
-from ..core import UsageError, grid, latency_preset
+from ..core import GroupId, ProcessId, UsageError, grid, latency_preset
+from ..description import describe
 from ..protocols import protocol
-from ..trace import GroupInfo, RunInfo
+from ..trace import RunInfo
 from .client.async_client import AsyncClient, connect
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
@@ -238,28 +238,24 @@ class LocalCluster:
 
     # -- what it did
 
-    def run_info(self, complete: bool) -> RunInfo:
-        """The description of this cluster's run. Without the wire table nobody can tell who spoke to whom."""
+    def run_info(self, complete: bool, sent: Iterable[tuple[ProcessId, GroupId]]) -> RunInfo:
+        """The description of this cluster's run, in which each sender multicast to these groups."""
         config = self.config
         topology = config.topology()
-        spec = config.spec()
-        claims = tuple(claim for claim in spec.claims if config.trace_wire or not claim.endswith("genuine"))
         document = msgspec.to_builtins(config)
         del document["folder"], document["name"]
-        return RunInfo(
+        return describe(
+            config.spec(),
+            config.replica_config(),
+            topology,
+            sent,
             run_id=f"{config.protocol}-{config.cluster}",
-            protocol=config.protocol,
-            seed=0,
             complete=complete,
-            groups=tuple(GroupInfo(group, topology.members(group)) for group in topology.groups),
             correct=topology.processes if complete else (),
-            claims=claims,
-            extra={
-                "configuration": document,
-                "network": config.network,
-                "regions": {topology.name(process): topology.region(process) for process in topology.processes},
-                "versions": {"amcast": __version__, "python": platform.python_version()},
-            },
+            has_wire=config.trace_wire,
+            driver="cluster",
+            configuration=document,
+            network=config.network,
         )
 
     @property
@@ -270,7 +266,7 @@ class LocalCluster:
 
     def collect(self, out: Path, complete: bool) -> CollectReport:
         """Makes a run folder of the trace. `complete`: it ended by itself, and everything was delivered."""
-        return collect(self.trace_folder, out, self.run_info(complete))
+        return collect(self.trace_folder, out, partial(self.run_info, complete))
 
     async def is_drained(self) -> bool:
         """Whether every process is there, and no message is on its way."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
-from ..core import Codec, GroupId, MessageId, Process, ProcessId, Topology, UsageError
+from ..core import Codec, GroupId, Process, ProcessId, Topology, UsageError
 from . import flexcast, tree
 from ._adapter import StreamAck
 from ._client import Ingress, IngressGroups, destinations
@@ -50,8 +50,8 @@ class ProtocolSpec:
     messages: Any = ClientMessage  # the union of its own wire messages
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case about
     records: Any = PaxosRecord | SoloRecord
-    # What run.json says of a run besides its configuration: (configuration, topology, message -> destinations) -> facts
-    facts: Callable[[Any, Topology, Mapping[MessageId, Sequence[GroupId]]], dict[str, Any]] | None = None
+    # What run.json says of a run besides its configuration: (configuration, topology, who multicast to which groups)
+    facts: Callable[[Any, Topology, Iterable[tuple[ProcessId, GroupId]]], dict[str, Any]] | None = None
     ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
     ingress_messages: Any = None  # the union of what clients send then
     ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import platform
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__
-from ..core import GroupId, MessageId, Process, ProcessId, app_message
+from ..core import GroupId, MessageId, Process, ProcessId, app_message, sender_of
+from ..description import describe
 from ..protocols import ProtocolSpec
-from ..trace import GroupInfo, Recorder, Run, RunInfo
+from ..trace import Recorder, Run, RunInfo
 from ..workload import LoadClient
 from .engine import EventLoop
 from .injection import Injector
@@ -229,24 +228,19 @@ class Simulation:
     def result(self) -> SimResult:
         scenario, watch = self._scenario, self.watch
         complete = self._drained and self._broken is None and not watch.owed
-        topology = self._topology
-        facts = {} if self._spec.facts is None else self._spec.facts(scenario.replica_config(), topology, watch.sent)
-        info = RunInfo(
+        info = describe(
+            self._spec,
+            scenario.replica_config(),
+            self._topology,
+            ((sender_of(message), group) for message, dst in watch.sent.items() for group in dst),
             run_id=scenario.run_id(),
-            protocol=scenario.protocol,
             seed=scenario.seed,
             complete=complete,
-            groups=tuple(GroupInfo(g, topology.members(g)) for g in topology.groups),
-            correct=tuple(p for p in watch.correct if self._nodes[p].is_up),
-            claims=self._spec.claims,
-            extra={
-                **facts,
-                "driver": "sim",
-                "scenario": msgspec.to_builtins(scenario),
-                "clients": list(topology.clients),
-                "regions": {str(p): topology.region(p) for p in (*topology.processes, *topology.clients)},
-                "versions": {"amcast": __version__, "python": platform.python_version()},
-            },
+            correct=(p for p in watch.correct if self._nodes[p].is_up),
+            has_wire=scenario.records_wire,
+            driver="sim",
+            scenario=msgspec.to_builtins(scenario),
+            clients=list(self._topology.clients),
         )
         return SimResult(
             scenario,

@@ -11,7 +11,7 @@ from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.pipeline.ingest import check_runs, read_runs
 from amcast.pipeline.stream import Event, Watch
-from amcast.trace import FINAL, RunInfo
+from amcast.trace import FINAL
 from tests.check.traces import Trace, good_trace
 
 EPOCH_US = 1_790_000_000_000_000
@@ -53,18 +53,14 @@ class LiveNodes:
             writer.close()
 
 
-def live_run(trace: Trace, tmp_path: Path) -> tuple[LiveNodes, Collector, RunInfo]:
-    return (
-        LiveNodes(trace, tmp_path / "raw"),
-        Collector(tmp_path / "raw", tmp_path / "run", trace.info()),
-        trace.info(),
-    )
+def live_run(trace: Trace, tmp_path: Path) -> tuple[LiveNodes, Collector]:
+    return LiveNodes(trace, tmp_path / "raw"), Collector(tmp_path / "raw", tmp_path / "run", lambda sent: trace.info())
 
 
 def test_a_collected_run_is_watched_while_it_grows(watch_spark: SparkSession, tmp_path: Path) -> None:
     trace = good_trace(Random(2), groups=2, replicas=2, messages=40)
     trace.claims = ("timestamps", "fifo")  # without the wire nobody can tell what is genuine
-    nodes, collector, info = live_run(trace, tmp_path)
+    nodes, collector = live_run(trace, tmp_path)
     events: list[Event] = []
 
     def look() -> str:
@@ -81,13 +77,13 @@ def test_a_collected_run_is_watched_while_it_grows(watch_spark: SparkSession, tm
     assert look() == "unknown"
     nodes.deliver(20, 1_000)
     nodes.close()
-    report = collector.finish(info)
+    report = collector.finish()
     assert look() == "pass"
     assert not [event for event in events if event["event"] == "violation"]
     assert events[-1]["verified"] == 40
     assert (report.repeats, report.restarts) == (4 * 4, 4)
     # The growing run, when it has ended, and the one that is collected at the end are runs for every other check.
-    collect(tmp_path / "raw", tmp_path / "whole", info)
+    collect(tmp_path / "raw", tmp_path / "whole", lambda sent: trace.info())
     runs = read_runs(watch_spark, [str(tmp_path / "run"), str(tmp_path / "whole")])
     assert not runs.quarantined
     assert [run.verdict for run in check_runs(watch_spark, runs)] == ["pass", "pass"]
@@ -99,7 +95,7 @@ def test_a_wrong_order_in_a_later_file_is_told(watch_spark: SparkSession, tmp_pa
     one, other = [position for position in shared if position >= 15][:2]
     for process in (0, 1):
         trace.swap(process, one, other)
-    nodes, collector, info = live_run(trace, tmp_path)
+    nodes, collector = live_run(trace, tmp_path)
     events: list[Event] = []
     verdicts = []
     nodes.multicast()
@@ -109,6 +105,6 @@ def test_a_wrong_order_in_a_later_file_is_told(watch_spark: SparkSession, tmp_pa
         watch = Watch(watch_spark, tmp_path / "run", tmp_path / "checkpoint", events.append)
         verdicts.append(watch.run_once())
     nodes.close()
-    collector.finish(info)
+    collector.finish()
     assert verdicts == ["unknown", "fail"]
     assert {"prefix", "acyclic"} <= {event["property"] for event in events if event["event"] == "violation"}

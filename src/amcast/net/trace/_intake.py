@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,9 @@ from ._merge import Ids, contradictions, joined, merged, multicasts_of, new_rows
 from ._rawfile import ADDRESSED, FAILED, HANDED, OPEN, RawFile, Rows, raw_files
 
 _T = TypeVar("_T")
+
+# Makes the description of a run, once it is known which groups each sender multicast to: (sender, group) pairs.
+Describe = Callable[[Iterable[tuple[ProcessId, GroupId]]], RunInfo]
 
 _TIME_LIMIT = 1 << 62
 _LEFT_OUT = 3  # a kind that no file has: a guess that the application had before
@@ -51,12 +55,15 @@ class Intake:
         self._files: dict[str, RawFile] = {}
         self._logs: dict[ProcessId, _Log] = {}
         self._seen = Ids()
+        self._sent = np.zeros(0, np.int64)  # sender << 32 | group, each pair once
         self._kinds = _Kinds()
         self._lives: dict[ProcessId, dict[int, _Life]] = {}  # by boot
         self._told: set[tuple[ProcessId, int]] = set()  # boots that are in the faults already
         self._epoch_us: int | None = None
 
-    def judged(self, info: RunInfo) -> RunInfo:
+    def judged(self, describe: Describe) -> RunInfo:
+        """The description of all that was taken in. If a process could not write all, the run is not complete."""
+        info = describe([(pair >> 32, pair & 0xFFFF_FFFF) for pair in self._sent.tolist()])
         return msgspec.structs.replace(info, complete=info.complete and not self.report.stopped)
 
     def take(self, is_last: bool) -> dict[str, pa.Table]:
@@ -117,7 +124,10 @@ class Intake:
             file.take_rows(rows)
             self._lives[file.process][file.boot].saw(part.t_us)
             parts.append(part)
-        return merged(joined(parts), self._seen)
+        new = merged(joined(parts), self._seen)
+        sent = np.repeat(new.sender.astype(np.int64) << 32, np.diff(new.dst_start)) | new.dst
+        self._sent = np.unique(np.concatenate((self._sent, sent)))
+        return new
 
     def _take_wire(self) -> WireRows:
         parts = [np.zeros(0, WIRE)]

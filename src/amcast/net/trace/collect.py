@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...trace import GrowingRun, RunInfo, write_run
-from ._intake import CollectReport, Intake
+from ...trace import GrowingRun, write_run
+from ._intake import CollectReport, Describe, Intake
 
-__all__ = ["CollectReport", "Collector", "collect"]
+__all__ = ["CollectReport", "Collector", "Describe", "collect"]
 
 
-def collect(raw_folder: str | Path, out_folder: str | Path, info: RunInfo) -> CollectReport:
+def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe) -> CollectReport:
     """Writes the run `out_folder`, whole or not at all."""
     intake = Intake(Path(raw_folder))
     tables = intake.take(is_last=True)
-    write_run(out_folder, intake.judged(info), tables)
+    write_run(out_folder, intake.judged(describe), tables)
     return intake.report
 
 
@@ -36,17 +36,18 @@ class Collector:
     An error ends it: what was just read is told nowhere.
     """
 
-    def __init__(self, raw_folder: str | Path, out_folder: str | Path, info: RunInfo) -> None:
+    def __init__(self, raw_folder: str | Path, out_folder: str | Path, describe: Describe) -> None:
         self._intake = Intake(Path(raw_folder))
-        self._run = GrowingRun(out_folder, info)
+        self._describe = describe
+        self._run = GrowingRun(out_folder, describe(()))
 
     def step(self) -> CollectReport:
         """What was taken in so far, with this step."""
         self._run.append(self._intake.take(is_last=False))
         return self._intake.report
 
-    def finish(self, info: RunInfo) -> CollectReport:
-        """All nodes have ended: takes in the rest, and says so in `run.json`, as `info` has it now."""
+    def finish(self) -> CollectReport:
+        """All nodes have ended: takes in the rest, and describes the whole run in `run.json`."""
         self._run.append(self._intake.take(is_last=True))
-        self._run.close(self._intake.judged(info))
+        self._run.close(self._intake.judged(self._describe))
         return self._intake.report

@@ -6,12 +6,12 @@ order of one log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, sender_of
+from ...core import AppMessage, GroupId, Outbox, ProcessId, Topology, UsageError
 from .._client import Ingress
 from .._replica import ReplicaConfig
 from .messages import BarrierRequest, FrMcast, Time
@@ -44,13 +44,12 @@ def home_group(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
 
 
 def senders_facts(
-    config: SendersConfig, topology: Topology, sent: Mapping[MessageId, Sequence[GroupId]]
+    config: SendersConfig, topology: Topology, sent: Iterable[tuple[ProcessId, GroupId]]
 ) -> dict[str, Any]:
     """sendersTo as far as it went in a run: as it was at the start, and the groups that joined to send a message."""
     senders = {group: {*initial_senders(config, topology, group)} for group in topology.groups}
-    for id_, dst in sent.items():
-        for group in dst:
-            senders[group].add(home_of(sender_of(id_), topology))
+    for sender, group in sent:
+        senders[group].add(home_of(sender, topology))
     return {"senders_to": {str(group): sorted(each) for group, each in senders.items()}}
 
 
