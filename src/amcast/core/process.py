@@ -1,7 +1,17 @@
 """The one interface: a protocol is a sans-IO state machine, one object a process, all effects through an outbox.
 
-A process never reads a clock, draws a global random number, opens a socket, awaits or logs. The drivers, the
-simulator and the cluster node, run the same object.
+A process never reads a clock, draws a global random number, opens a socket, awaits or logs. A driver does it: the
+simulated machine, the node of a cluster, or one of your own. What a driver has to do, with a driver of sixty lines that
+works, is in docs/driver.md. In short:
+
+- It calls `on_boot` once in each life of the process, then `on_multicast`, `on_message` and `on_timer`, one at a time.
+- It performs effects in the order in which they were issued. What was issued after `persist` or `snapshot` happens only
+  when that record is durable; one sync may do for the records of many inputs.
+- It drops deliveries at positions that the application has: they come again after a restart.
+- It restarts a process as a new object: `recover` with the durable records, then `on_boot`. A lost disk is `recover`
+  with no records; only the very first start is without `recover`.
+- It knows who sent a message. Links may lose, repeat and reorder messages.
+- It runs a client as it runs a member: a client is a process in no group.
 """
 
 from __future__ import annotations
@@ -17,10 +27,10 @@ TimerKey = str
 
 
 class Outbox(ABC):
-    """Where effects go. They are performed in the order in which they were issued.
+    """Where effects go.
 
-    `persist` is a barrier: whatever is issued after it happens only when the record is durable. A process may
-    therefore count its own vote at once: nothing that follows from it is seen by anyone before the disk has it.
+    Since `persist` is a barrier, a process may count its own vote at once: nobody sees what follows from the vote
+    before the disk has it.
     """
 
     @property

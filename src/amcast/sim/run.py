@@ -1,4 +1,4 @@
-"""Runs a scenario: builds the machines, lets time pass until everything is delivered, and says what happened."""
+"""Runs a scenario: builds the machines, lets time pass until everything is delivered, and gives back what happened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .network import Network
 from .scenario import Scenario
 from .watch import Watch
 
-_GRACE_US = 300_000  # after a run with faults is drained: what still turns up must do no harm
+_GRACE_US = 300_000  # a run with faults goes on for so long after all is delivered: late messages must do no harm
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SimResult:
 
 
 class Simulation:
-    """`spec` replaces the scenario's protocol, for variants that are in no registry (broken ones, for example)."""
+    """`spec` replaces the scenario's protocol by a variant that is in no registry, such as one broken on purpose."""
 
     def __init__(self, scenario: Scenario, spec: ProtocolSpec | None = None) -> None:
         scenario.check()
@@ -74,7 +74,7 @@ class Simulation:
         self._injector = Injector(self._topology, self.loop, self._network, self._nodes, self._recorder)
 
     def _rng(self, *names: object) -> Random:
-        """One stream of random numbers for each purpose, so that one does not disturb the other."""
+        """A stream of random numbers for each purpose: one that draws more numbers leaves the others as they were."""
         return Random("/".join(map(str, (self._scenario.seed, *names))))
 
     def _build_nodes(self) -> dict[ProcessId, Machine]:
@@ -160,7 +160,7 @@ class Simulation:
         return self._drained and self._broken is None
 
     def process(self, id_: ProcessId) -> Process:
-        """The process object itself, for those who watch."""
+        """The process object itself, for tests and benchmarks that look inside."""
         return self._nodes[id_].process
 
     def multicast(self, client: ProcessId, dst: tuple[GroupId, ...], payload: bytes) -> MessageId:
@@ -172,7 +172,7 @@ class Simulation:
         return message.id
 
     def _poll(self) -> None:
-        """Over when everything owed is delivered and all clients know; stuck when nothing moves any more."""
+        """Ends the run when everything is delivered and all clients know it, or when nothing has moved for too long."""
         now, plan_end = self.loop.now, self._scenario.plan.end_us()
         if now >= plan_end and not self.watch.owed and self._clients_are_done():
             self._drained = True
@@ -207,7 +207,7 @@ class Simulation:
         return True
 
     def _diagnose(self, error: Exception) -> BrokenInvariant:
-        """A handler that fails is a finding like any other: it must not end the search for more."""
+        """A handler that raises is a finding of this run; the fuzzer goes on with other runs."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         owners = [f.f_locals.get("self") for f, _ in traceback.walk_tb(error.__traceback__)]
         process = next((owner.id for owner in owners if isinstance(owner, Machine)), -1)
@@ -216,7 +216,7 @@ class Simulation:
         return BrokenInvariant(process, self.loop.now, what)
 
     def _record_in_flight(self) -> None:
-        """What had not arrived when the run ended was sent all the same."""
+        """Records messages that had not arrived when the run ended: they belong to the wire table as well."""
         arrive = {node.arrive: node.id for node in self._nodes.values()}
         for action, args in self.loop.pending():
             if action in arrive:

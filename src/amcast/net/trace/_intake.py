@@ -61,7 +61,7 @@ class Intake:
         self._told: set[tuple[ProcessId, int]] = set()  # boots that are in the faults already
         self._epoch_us: int | None = None
 
-    def judged(self, describe: Describe) -> RunInfo:
+    def description(self, describe: Describe) -> RunInfo:
         """The description of all that was taken in. If a process could not write all, the run is not complete."""
         info = describe([(pair >> 32, pair & 0xFFFF_FFFF) for pair in self._sent.tolist()])
         return msgspec.structs.replace(info, complete=info.complete and not self.report.stopped)

@@ -26,7 +26,7 @@ def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe) 
     """Writes the run `out_folder`, whole or not at all."""
     intake = Intake(Path(raw_folder))
     tables = intake.take(is_last=True)
-    write_run(out_folder, intake.judged(describe), tables)
+    write_run(out_folder, intake.description(describe), tables)
     return intake.report
 
 
@@ -49,5 +49,5 @@ class Collector:
     def finish(self) -> CollectReport:
         """All nodes have ended: takes in the rest, and describes the whole run in `run.json`."""
         self._run.append(self._intake.take(is_last=True))
-        self._run.close(self._intake.judged(self._describe))
+        self._run.close(self._intake.description(self._describe))
         return self._intake.report
