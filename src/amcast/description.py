@@ -31,7 +31,9 @@ def describe(
     **settings: Any,
 ) -> RunInfo:
     """`sent`: each sender with each group that it multicast to. `settings`: what the driver says of itself."""
-    facts = {} if spec.facts is None else spec.facts(config, topology, sent)
+    # A damaged trace may name a group that does not exist. Whoever reads the run will refuse it, not who describes it.
+    known = ((sender, group) for sender, group in sent if topology.has_group(group))
+    facts = {} if spec.facts is None else spec.facts(config, topology, known)
     return RunInfo(
         run_id=run_id,
         protocol=spec.name,

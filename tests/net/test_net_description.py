@@ -75,6 +75,11 @@ def test_a_run_that_grew_has_its_facts_when_it_has_ended(tmp_path: Path) -> None
     assert live.info.extra["senders_to"] == {"1": [home], "2": [home], "3": []}
 
 
+def test_a_group_that_does_not_exist_is_no_matter_of_the_description(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path, plan(tmp_path, "oam", 2))
+    assert cluster.run_info(True, [(7, 1), (7, 9)]) == cluster.run_info(True, [(7, 1)])
+
+
 @pytest.mark.parametrize("wire", [False, True])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_simulator_and_cluster_describe_a_run_in_the_same_words(protocol: str, wire: bool, tmp_path: Path) -> None:
