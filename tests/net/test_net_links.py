@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from amcast.net.node.links import SendBuffer
+from amcast.net.wire.send_buffer import SendBuffer
 
 
 class Pipe:

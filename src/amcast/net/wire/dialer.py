@@ -63,14 +63,14 @@ class Channel(FrameProtocol):
         try:
             message = to_client_decoder.decode(data)
         except msgspec.DecodeError:
-            self._refuse("not an answer")
+            self.refuse("not an answer")
             return
         self._handle(self, message)
 
     def _fail(self, error: Exception) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
-        self._refuse(str(error))
+        self.refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()

@@ -46,7 +46,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             (length,) = _LENGTH.unpack_from(view, start)
             if length > self._limit:
                 self._start = self._end = 0
-                self._refuse(f"a frame of {length} bytes is over the limit of {self._limit}")
+                self.refuse(f"a frame of {length} bytes is over the limit of {self._limit}")
                 return
             stop = start + 4 + length
             if stop > end:
@@ -78,7 +78,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._view[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
         """The other side broke the rules: subclasses tell it why before they close."""
         self._on_frame = self._ignore
         if self._transport is not None:
