@@ -12,7 +12,7 @@ from amcast.core import AppMessage, encode, message_id
 from amcast.core.ids import SEQ_BITS
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.client.load import run_load
-from amcast.net.client.trunk import Credentials, Trunk, _joined
+from amcast.net.client.trunk import Credentials, Trunk, _merge
 from amcast.net.config import Limits
 from amcast.net.node.connection import Connection
 from amcast.net.wire.control import Attach, Busy, Detach
@@ -204,11 +204,11 @@ def test_a_load_of_fewer_messages_than_clients_ends(tmp_path: Path) -> None:
 
 def test_what_sessions_start_in_one_turn_leaves_in_few_frames() -> None:
     starts = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(400_000), 0),)) for number in range(5)]
-    joined = _joined(starts)
+    joined = _merge(starts)
     assert [len(start.messages) for start in joined] == [2, 2, 1]
     assert [message for start in joined for message in start.messages] == [start.messages[0] for start in starts]
     huge = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(3_000_000), 0),)) for number in range(2)]
-    assert _joined(huge) == huge
+    assert _merge(huge) == huge
     assert len(encode(joined[0])) < 1 << 20
 
 

@@ -38,14 +38,11 @@ class Followers:
         """A follower can take more: it is new, or has read what waited to be written to it."""
         if not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon(self._on_wake)
-
-    def _on_wake(self) -> None:
-        self._is_woken = False
-        self._serve()
+            self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
         """One chunk to each. The next ones follow in another turn, so that a long log does not keep the node busy."""
+        self._is_woken = False
         if not self._next:
             return
         more = [self._serve_one(connection, position) for connection, position in list(self._next.items())]

@@ -12,22 +12,10 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
 
-from ...core import (
-    AppMessage,
-    GroupId,
-    Outbox,
-    ProcessId,
-    Record,
-    TimerKey,
-    Timestamp,
-    Wire,
-    encode,
-    unpack,
-)
+from ...core import AppMessage, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode, unpack
 from ...protocols import IngressMessage, Reply
-from ..config import ClusterConfig
+from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..trace.writer import TraceWriter
@@ -35,16 +23,10 @@ from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
 from ._barrier import DiskBarrier
 from ._clients import ClientChannel, Clients
+from .application import Host
 
 _OPTIMISTIC = 1
 _QUIET_INPUTS = 2
-
-
-class Application(Protocol):
-    """What the node delivers to: a `Host`, which runs a `StateMachine`."""
-
-    def deliver(self, position: int, message: AppMessage) -> None: ...
-    def opt_deliver(self, position: int, message: AppMessage) -> None: ...
 
 
 class Node(Outbox):
@@ -64,9 +46,7 @@ class Node(Outbox):
         self.name = name
         self.id = config.process_id(name)
         self.topology = config.topology()
-        group = self.topology.group_of(self.id)
-        assert group is not None
-        self.group: GroupId = group
+        self.group, _ = split_name(name)
         self.boot = boot
         self.records = records
         self.deliveries = deliveries
@@ -79,7 +59,7 @@ class Node(Outbox):
         self.clients = Clients(config.limits)
         self.admission = self.clients.admission
         self.barrier = DiskBarrier(records)
-        self.application: Application | None = None
+        self.application: Host | None = None
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
         self.messages_in = 0
         self.messages_out = 0

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...core import ProcessId, UsageError
-from ..config import ClusterConfig, load_config
+from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..security.access import Access, Tickets
@@ -79,22 +79,21 @@ class NodeServer:
         deliveries = DeliveryLog.open(
             folder / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
         )
-        log = RecordLog.open(
+        records = RecordLog.open(
             folder / "log",
             config.durability,
             self._on_durable,
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
         )
-        if log.note is not None:
-            logger.warning("%s", log.note)
+        if records.note is not None:
+            logger.warning("%s", records.note)
         trace = None
-        process = self.ids[name]
-        group = config.topology().group_of(process)
-        assert group is not None
         if config.trace:
-            trace = TraceWriter(config.path(config.data) / "trace", process, group, boot, config.trace_wire)
-        return Node(config, name, log, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
+            group, _ = split_name(name)
+            folder = config.path(config.data) / "trace"
+            trace = TraceWriter(folder, self.ids[name], group, boot, config.trace_wire)
+        return Node(config, name, records, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
 
     def _make_link(self, peer: str) -> Link:
         process = self.ids[peer]

@@ -23,11 +23,11 @@ OnMessage = Callable[["Channel", Any], None]
 
 
 class RefusedError(Exception):
-    """The other side knows who this is, and does not want it."""
+    """The process answered REFUSED; the text is its reason."""
 
 
 class Channel(FrameProtocol):
-    """One connection to one process. Without `on_message` nothing is expected after WELCOME, and frames are ignored."""
+    """One connection to one process. Without `on_message`, frames after WELCOME are ignored: a link gets none."""
 
     def __init__(self, hello: Hello, on_message: OnMessage | None) -> None:
         super().__init__(HELLO_LIMIT if on_message is None else _ANSWER_LIMIT)
@@ -76,6 +76,7 @@ class Channel(FrameProtocol):
         self.is_lost.set()
         if not self.welcomed.done():
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
+            self.welcomed.exception()  # marks it as seen: after a failed handshake nobody waits for it
 
     def say(self, message: msgspec.Struct) -> None:
         if not self.transport.is_closing():
@@ -89,7 +90,7 @@ async def dial(
     name: str | None,
     on_message: OnMessage | None = None,
 ) -> Channel:
-    """A welcomed connection, or an exception and none. With TLS, the process must prove its name if that is known."""
+    """Returns after WELCOME; if it raises, there is no connection. With TLS, the process must prove this name."""
     host, port = address
     async with asyncio.timeout(_CONNECT_TIMEOUT_S):
         transport, channel = await asyncio.get_running_loop().create_connection(
