@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +25,7 @@ from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, pr
 from ..config import ClusterConfig, client_config, load_config, replica_config, split_address
 from ..security.contexts import client_security
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
-from ..wire.dialer import Channel, RefusedError
+from ..wire.dialer import Channel, RefusedError, ask
 from .driver import ClientDriver
 from .trunk import RETRY_S, Credentials, Trunk
 
@@ -250,19 +251,7 @@ class AsyncClient:
     # -- status
 
     async def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
-        answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-        def on_message(channel: Channel, message: Any) -> None:
-            if isinstance(message, Status) and not answer.done():
-                answer.set_result(message)
-
-        channel = await self._open.trunk.dial(process, on_message)
-        try:
-            channel.say(StatusQuery())
-            async with asyncio.timeout(timeout):
-                return await answer
-        finally:
-            channel.transport.abort()
+        return await ask(partial(self._open.trunk.dial, process), StatusQuery(), Status, timeout)
 
 
 def connect(

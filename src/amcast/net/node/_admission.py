@@ -1,8 +1,7 @@
 """Back-pressure on clients: how many of their messages a leader takes before it answers BUSY.
 
 A message is open from the moment when the leader takes it from its client until the leader replies to that client. Only
-leaders count. Another process passes messages on to its leader and never replies, so it would not know when to stop
-counting them.
+leaders count: other members pass a message on to their leader, which replies.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,12 +21,13 @@ from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..security.access import Access, Tickets
 from ..security.contexts import Security
+from ..security.tls import PeerError
 from ..trace.writer import TraceWriter
-from ..wire.control import VERSION, Hello, Layout, Request
+from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
+from ..wire.dialer import RefusedError, ask, dial
 from ..wire.send_buffer import Delay, SendBuffer
 from ._folder import ClientIds, count_boot, lock_folder
 from ._followers import Followers
-from ._state_transfer import keep_up
 from ._status import metrics_of
 from .application import Host, StateMachine
 from .connection import HELLO_TIMEOUT_S, Connection
@@ -33,6 +35,8 @@ from .links import Link
 from .metrics import serve_metrics
 from .node import Node
 
+_CATCH_UP_S = 0.2
+_STATE_TIMEOUT_S = 60.0
 _SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
@@ -130,7 +134,7 @@ class NodeServer:
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self._tasks = [asyncio.create_task(link.run()) for link in self._links]
         if self.host is not None:
-            self._tasks.append(asyncio.create_task(keep_up(self.host, self.node, self.security.client)))
+            self._tasks.append(asyncio.create_task(self._keep_application_up(self.host)))
         self.node.start()
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
 
@@ -147,6 +151,22 @@ class NodeServer:
         self._is_closing = True
         self.node.close()
         os.close(self._folder_lock)
+
+    async def _keep_application_up(self, host: Host) -> None:
+        """An application that needs messages which this node no longer has gets the state of another replica."""
+        node = self.node
+        hello = Hello(VERSION, self.config.cluster, "reader", node.name, node.boot)
+        while True:
+            await asyncio.sleep(_CATCH_UP_S)
+            for peer in node.topology.members(node.group):
+                if peer == node.id or not host.is_behind:
+                    continue
+                name, address = node.topology.name(peer), self.config.addresses()[peer]
+                dial_peer = partial(dial, address, hello, self.security.client, name)
+                try:
+                    host.take_over(await ask(dial_peer, AppStateQuery(), AppState, _STATE_TIMEOUT_S))
+                except (OSError, TimeoutError, RefusedError, PeerError) as error:
+                    logger.info("no application state from %s: %s", name, error)
 
     def reload_clock(self) -> None:
         if self.config.file is not None:

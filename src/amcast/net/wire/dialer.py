@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
 
 OnMessage = Callable[["Channel", Any], None]
+Answer = TypeVar("Answer")
 
 
 class RefusedError(Exception):
@@ -104,3 +105,22 @@ async def dial(
             transport.abort()
             raise
     return channel
+
+
+async def ask(
+    dial_: Callable[[OnMessage], Awaitable[Channel]], question: msgspec.Struct, kind: type[Answer], timeout: float
+) -> Answer:
+    """Asks one question on a connection of its own, and waits for an answer of this kind."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def on_message(channel: Channel, message: Any) -> None:
+        if isinstance(message, kind) and not answer.done():
+            answer.set_result(message)
+
+    channel = await dial_(on_message)
+    try:
+        channel.say(question)
+        async with asyncio.timeout(timeout):
+            return await answer
+    finally:
+        channel.transport.abort()
