@@ -273,7 +273,7 @@ class LocalCluster:
         return collect(self.trace_folder, out, self.run_info(complete))
 
     async def is_drained(self) -> bool:
-        """Whether every process answers, nothing is open, and the members of each group have delivered equally much."""
+        """Whether every process answers, no message is open, and all members of a group are at the same position."""
         statuses = list((await self.statuses()).values())
         positions: dict[str, set[int]] = {}
         for status in statuses:

@@ -23,7 +23,8 @@ from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
 
 _LINK_BYTES = 64 << 20
-_TURN_SESSIONS = 32  # so many sessions that want to send end the turn, though others have replies to hear yet
+# Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
+_TURN_SESSIONS = 32
 _LOOK_S = 0.005
 RETRY_S = 0.2
 
@@ -133,7 +134,7 @@ class Trunk:
         self._buffer_to(self.topology.members(group)[0])
 
     async def dial(self, process: ProcessId, on_message: OnMessage, client: ProcessId = 0) -> Channel:
-        """Speaks for this client id; without one, the process gives the connection a new id, for questions."""
+        """The connection speaks for this client id. Without one, the process gives it a new id, for questions."""
         return await self._dial(self.layout.addresses[process], self.layout.names[process], on_message, client)
 
     async def _dial(
@@ -275,5 +276,5 @@ def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:
 
 
 def _merge(starts: list[Start]) -> list[Start]:
-    """As few as their sizes allow."""
+    """The same messages in as few STARTs as the limit of a frame allows."""
     return starts if len(starts) == 1 else start_all([message for start in starts for message in start.messages])

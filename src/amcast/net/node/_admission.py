@@ -46,7 +46,7 @@ class Admission:
     def _is_admitted(self, message: AppMessage) -> bool:
         if message.id in self._open.get(message.id >> SEQ_BITS, ()):
             return True  # the client sends it again
-        # A batch may exceed the limit: were it cut off there, one larger than the limit would never be admitted.
+        # One batch may exceed the limit: otherwise a batch that is larger than the limit would never be admitted.
         has_room = self.open_messages < self._limits.open_messages
         if has_room and self.open_bytes + len(message.payload) <= self._limits.open_bytes:
             self._open_all((message,))

@@ -130,7 +130,7 @@ class ClientService:
             self._server.fail(error)
 
     def _on_ingress(self, message: IngressMessage) -> None:
-        """Of a protocol with an ingress of its own. All that a client sends must concern its own messages."""
+        """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
         problem = None
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:

@@ -50,7 +50,7 @@ class Followers:
             self.wake()
 
     def _serve_one(self, connection: Connection, position: int) -> bool:
-        """Whether there may be more to send. A client that does not keep up gets nothing until it has."""
+        """Whether there may be more to send. A client gets nothing while it does not read what it was sent."""
         deliveries = self._node.deliveries
         if not connection.is_reading or position >= deliveries.next:
             return False
