@@ -285,7 +285,7 @@ def test_a_client_that_sends_too_much_hears_that_the_cluster_is_busy(tmp_path: P
             results = await asyncio.gather(*waiting, return_exceptions=True)
             assert sum(isinstance(result, BusyError) for result in results) == 20
             assert sum(isinstance(result, TimeoutError) for result in results) == 10
-            assert cluster.servers["g1.p0"].node.open_messages <= 10
+            assert cluster.servers["g1.p0"].node.admission.open_messages <= 10
             await cluster.start("g1.p1", "g1.p2")
             await client.multicast(["g1"], b"after", timeout=60)
 

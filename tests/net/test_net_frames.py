@@ -96,7 +96,7 @@ class Collecting(FrameProtocol):
         self.refused: list[str] = []
         self._on_frame = lambda view: self.frames.append(bytes(view))
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
         self.refused.append(reason)
 
     def feed(self, data: bytes) -> None:
@@ -211,7 +211,7 @@ def test_messages_that_nobody_may_send(dst: tuple[int, ...], size: int, reason: 
             me = (await welcome(caller, client_hello())).client
             caller.say(framed(Start((AppMessage(message_id(me, 0), dst, bytes(size)),))))
             assert reason in await caller.reason()
-            assert cluster.servers["g1.p0"].node.open_messages == 0
+            assert cluster.servers["g1.p0"].node.admission.open_messages == 0
 
     run(test)
 

@@ -1,11 +1,11 @@
-"""What a link does with more than it can send."""
+"""What a link or a client's connection does with more than it can send."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import cast
 
-from amcast.net.node.links import SendBuffer
+from amcast.net.wire.send_buffer import SendBuffer
 
 
 class Pipe:
@@ -26,68 +26,68 @@ class Pipe:
         self.waiting += len(data)
 
 
-def sender_to(pipe: Pipe, limit: int) -> SendBuffer:
-    sender = SendBuffer(limit, None)
-    sender.attach(cast(asyncio.Transport, pipe))
-    return sender
+def buffer_to(pipe: Pipe, limit: int) -> SendBuffer:
+    buffer = SendBuffer(limit, None)
+    buffer.attach(cast(asyncio.Transport, pipe))
+    return buffer
 
 
 def test_frames_of_a_turn_leave_in_one_write() -> None:
     pipe = Pipe()
-    sender = sender_to(pipe, 100)
-    assert [sender.add(data) for data in (b"a", b"b")] == [True, False]
-    sender.flush()
-    sender.flush()
+    buffer = buffer_to(pipe, 100)
+    assert [buffer.add(data) for data in (b"a", b"b")] == [True, False]
+    buffer.flush()
+    buffer.flush()
     assert pipe.written == [b"ab"]
 
 
 def test_what_a_slow_peer_has_no_room_for_is_dropped() -> None:
     pipe = Pipe()
-    sender = sender_to(pipe, 100_000)
+    buffer = buffer_to(pipe, 100_000)
     for data in (bytes(60_000), bytes(50_000)):
-        sender.add(data)
-        sender.flush()
-    assert (pipe.written, sender.dropped) == ([bytes(60_000)], 1)
+        buffer.add(data)
+        buffer.flush()
+    assert (pipe.written, buffer.dropped) == ([bytes(60_000)], 1)
     pipe.waiting = 0
-    sender.add(bytes(50_000))
-    sender.flush()
+    buffer.add(bytes(50_000))
+    buffer.flush()
     assert pipe.written[1:] == [bytes(50_000)]
 
 
 def test_small_frames_find_room_where_large_ones_do_not() -> None:
     """Votes and heartbeats are what brings the rest on its way."""
     pipe = Pipe()
-    sender = sender_to(pipe, 100_000)
+    buffer = buffer_to(pipe, 100_000)
     pipe.waiting = 90_000
-    assert [sender.add(data) for data in (bytes(20_000), b"vote", bytes(20_000), b"heartbeat")] == [
+    assert [buffer.add(data) for data in (bytes(20_000), b"vote", bytes(20_000), b"heartbeat")] == [
         False,
         True,
         False,
         False,
     ]
-    sender.flush()
-    assert (pipe.written, sender.dropped) == ([b"voteheartbeat"], 2)
+    buffer.flush()
+    assert (pipe.written, buffer.dropped) == ([b"voteheartbeat"], 2)
     pipe.waiting = 200_000
-    sender.add(b"vote")
-    sender.flush()
-    assert (pipe.written[1:], sender.dropped) == ([], 3)
+    buffer.add(b"vote")
+    buffer.flush()
+    assert (pipe.written[1:], buffer.dropped) == ([], 3)
 
 
 def test_a_frame_over_the_limit_leaves_when_nothing_else_waits() -> None:
     """Else it would be said again for ever, and never heard."""
     pipe = Pipe()
-    sender = sender_to(pipe, 100)
+    buffer = buffer_to(pipe, 100)
     pipe.waiting = 1
-    assert not sender.add(bytes(1_000))
-    assert sender.dropped == 1
+    assert not buffer.add(bytes(1_000))
+    assert buffer.dropped == 1
     pipe.waiting = 0
-    assert sender.add(bytes(1_000))
-    assert not sender.add(bytes(1_000))
-    sender.flush()
-    assert (pipe.written, sender.dropped) == ([bytes(1_000)], 2)
+    assert buffer.add(bytes(1_000))
+    assert not buffer.add(bytes(1_000))
+    buffer.flush()
+    assert (pipe.written, buffer.dropped) == ([bytes(1_000)], 2)
 
 
 def test_without_a_connection_everything_is_dropped() -> None:
-    sender = SendBuffer(100, None)
-    assert not sender.add(b"lost")
-    assert sender.dropped == 1
+    buffer = SendBuffer(100, None)
+    assert not buffer.add(b"lost")
+    assert buffer.dropped == 1

@@ -64,7 +64,7 @@ def test_a_client_does_what_its_token_allows(tmp_path: Path, caplog: pytest.LogC
                 with pytest.raises(UsageError, match="has no right to follow g1"):
                     await anext(client.deliveries("g1"))
                 first = asyncio.create_task(anext(client.deliveries("g2")))
-                await eventually(lambda: any(s.node.clients for s in cluster.servers.values()), "it follows")
+                await eventually(lambda: any(s.node.clients.channels for s in cluster.servers.values()), "it follows")
                 first.cancel()
         finally:
             await cluster.stop()

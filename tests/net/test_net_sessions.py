@@ -12,7 +12,7 @@ from amcast.core import AppMessage, encode, message_id
 from amcast.core.ids import SEQ_BITS
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.client.load import run_load
-from amcast.net.client.trunk import Credentials, Trunk, _joined
+from amcast.net.client.trunk import Credentials, Trunk, _merge
 from amcast.net.config import Limits
 from amcast.net.node.connection import Connection
 from amcast.net.wire.control import Attach, Busy, Detach
@@ -26,11 +26,11 @@ _answers: msgspec.msgpack.Decoder[Reply | Busy] = msgspec.msgpack.Decoder(Reply 
 
 
 def connections_of_clients(cluster: Cluster, name: str) -> list[Connection]:
-    return [each for each in cluster.servers[name].connections if each.sessions]
+    return [each for each in cluster.servers[name].connections if each.client is not None]
 
 
 def clients_at(cluster: Cluster, name: str) -> int:
-    return len(cluster.servers[name].node.clients)
+    return len(cluster.servers[name].node.clients.channels)
 
 
 async def delivered(client: AsyncClient, group: str, count: int) -> list[AppMessage]:
@@ -137,7 +137,7 @@ def test_what_was_said_before_a_session_left_may_come_after(tmp_path: Path) -> N
                 caller.say(framed(Start((late, own))))
                 answer = _answers.decode(await caller.hear())
                 assert answer == Reply((1,), (own.id,))
-                assert cluster.servers[leader].node.open_messages == 0
+                assert cluster.servers[leader].node.admission.open_messages == 0
             async with connect(cluster.config) as client:
                 assert [message.payload for message in await delivered(client, "g1", 2)] == [b"late", b"own"]
 
@@ -148,14 +148,14 @@ def test_what_a_session_leaves_behind_is_not_under_way_for_ever(tmp_path: Path) 
     async def test() -> None:
         async with running(tmp_path / "c", groups=1) as cluster, connect(cluster.config) as client:
             leader = cluster.leader(1)
-            node = cluster.servers[leader].node
+            admission = cluster.servers[leader].node.admission
             await client.multicast(["g1"], b"before")
             await cluster.stop(*[name for name in cluster.servers if name != leader])  # nothing is delivered any more
             async with client.session() as other:
                 other.submit(["g1"], b"left alone")
-                await eventually(lambda: node.open_messages == 1, "it is under way")
+                await eventually(lambda: admission.open_messages == 1, "it is under way")
             await eventually(lambda: clients_at(cluster, leader) == 1, "its sender has left")
-            assert (node.open_messages, node.open_bytes) == (0, 0)
+            assert (admission.open_messages, admission.open_bytes) == (0, 0)
 
     run(test)
 
@@ -204,11 +204,11 @@ def test_a_load_of_fewer_messages_than_clients_ends(tmp_path: Path) -> None:
 
 def test_what_sessions_start_in_one_turn_leaves_in_few_frames() -> None:
     starts = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(400_000), 0),)) for number in range(5)]
-    joined = _joined(starts)
+    joined = _merge(starts)
     assert [len(start.messages) for start in joined] == [2, 2, 1]
     assert [message for start in joined for message in start.messages] == [start.messages[0] for start in starts]
     huge = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(3_000_000), 0),)) for number in range(2)]
-    assert _joined(huge) == huge
+    assert _merge(huge) == huge
     assert len(encode(joined[0])) < 1 << 20
 
 

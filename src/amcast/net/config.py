@@ -16,8 +16,8 @@ from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from .disk.records import Durability
 
-CLIENT_IDS_FROM = 1 << 24  # above all processes
-CLIENT_IDS_EACH = 1 << 20  # a process gives out as many
+CLIENT_IDS_FROM = 1 << 24  # above the ids of all processes
+CLIENT_IDS_EACH = 1 << 20  # how many client ids a process can give out
 PROCESSES_MAX = 1_024
 
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
@@ -28,7 +28,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str  # host:port
     region: str = "local"
     metrics: int = 0  # port for Prometheus; 0: none
-    clock_offset_us: int = 0  # added to what the protocol sees of the clock: emulates clocks that disagree
+    clock_offset_us: int = 0  # added to the clock that the protocol reads: emulates clocks that disagree
 
 
 class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +39,10 @@ class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
-    open_messages: int = 100_000  # accepted from clients and not delivered yet: above, a client hears BUSY
+    open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
     open_bytes: int = 256 << 20
-    link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and said again later
-    client_bytes: int = 8 << 20  # waiting for one client that does not read: above, it is no longer read from
+    link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
+    client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients: int = 4_096
 
 
@@ -56,13 +56,13 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     trace: bool = False
     trace_wire: bool = False
     keep_messages: int = 10_000_000  # delivered messages kept for clients that follow
-    # Where clocks begin to count, in Unix seconds. Some protocols order by time: a timestamp has room for four years.
+    # When clocks start at 0, in Unix seconds. Some protocols order by time, and their timestamps hold four years.
     epoch_s: int = 1_767_225_600
     options: dict[str, Any] = {}  # the protocol's own
     limits: Limits = Limits()
     tls: TlsFiles | None = None
     tokens: str | None = None  # a file as `amcast token` makes it; without one, clients may do everything
-    folder: str = "."  # where the file lies, and its name; not read from it
+    folder: str = "."  # in which the file is; like its name, not written in it
     name: str | None = None
 
     # -- what follows from it
@@ -146,7 +146,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise UsageError(f"the members of g{group} are not p0 to p{len(indices) - 1}: number them without gaps")
             if len(indices) > 1 and len(indices) % 2 == 0:
                 raise UsageError(
-                    f"group g{group} has {len(indices)} members, of which no majority survives a tie: use an odd number"
+                    f"group g{group} has {len(indices)} members, and no majority if they tie: use an odd number"
                 )
         if not members:
             raise UsageError("there is no process in this cluster: add [[process]] entries")
@@ -204,20 +204,8 @@ def load_config(path: Path) -> ClusterConfig:
 
 
 def format_config(config: ClusterConfig) -> str:
-    lines = [
-        f"{name} = {_toml(getattr(config, name))}"
-        for name in (
-            "cluster",
-            "protocol",
-            "network",
-            "durability",
-            "data",
-            "trace",
-            "trace_wire",
-            "keep_messages",
-            "epoch_s",
-        )
-    ]
+    names = ["cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages", "epoch_s"]
+    lines = [f"{name} = {_toml(getattr(config, name))}" for name in names]
     if config.tokens is not None:
         lines.append(f"tokens = {_toml(config.tokens)}")
     for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):
@@ -231,7 +219,7 @@ def format_config(config: ClusterConfig) -> str:
 
 
 def _toml(value: Any) -> str:
-    """TOML takes JSON's strings, numbers, booleans and lists as they are; tables it writes with an equals sign."""
+    """Strings, numbers, booleans and lists are written as in JSON; tables have an equals sign for JSON's colon."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + "}"
     return json.dumps(value)

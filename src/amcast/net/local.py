@@ -1,4 +1,4 @@
-"""A whole cluster on this machine: one operating-system process a node, in a folder of its own."""
+"""A whole cluster on this machine, in one folder: each node is an operating-system process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def plan(
         trace=trace,
         trace_wire=trace_wire,
         options=options or {},
-        epoch_s=int(time.time()) - _DAY_S,  # so that a clock that is late counts from above zero as well
+        epoch_s=int(time.time()) - _DAY_S,  # clocks start below now, so that one that is behind is not negative
         limits=limits or Limits(),
         tls=TlsFiles("certs") if tls else None,
         folder=str(folder.resolve()),
@@ -93,7 +93,7 @@ def plan(
 def temporary_cluster(
     protocol_name: str = "fastcast", groups: int = 2, replicas: int | None = None, **settings: Any
 ) -> Iterator[LocalCluster]:
-    """A running cluster on this machine, gone with all it wrote at the end of the `with`."""
+    """A running cluster on this machine. At the end of the `with` it is stopped, and its folder removed."""
     with tempfile.TemporaryDirectory(prefix="amcast-") as scratch:
         folder = Path(scratch) / "cluster"
         cluster = LocalCluster.create(folder, plan(folder, protocol_name, groups, replicas, **settings))
@@ -106,10 +106,10 @@ def temporary_cluster(
 
 
 def free_ports(count: int) -> list[int]:
-    """Below those that systems give to outgoing connections: such a one might take it before it is listened on.
+    """Ports below the range of outgoing connections, any of which might take a port before its node listens on it.
 
-    So might another program that looks for ports. For that reason the last ones that were found stay bound to this
-    process. Whoever sets SO_REUSEADDR, as servers do, can listen on them all the same.
+    Another program that looks for ports might do so as well. Therefore this process stays bound to the ports that it
+    found last. A server that sets SO_REUSEADDR, as nodes do, can listen on them all the same.
     """
     ports: list[int] = []
     for port in SystemRandom().sample(_PORTS, len(_PORTS)):
@@ -130,7 +130,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class LocalCluster:
-    """The nodes outlive the object that started them, as `amcast up` needs it; `down` ends them."""
+    """The nodes outlive the object, and the program: those of `amcast up` run until `amcast down`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -203,12 +203,12 @@ class LocalCluster:
         os.kill(pid, number)
 
     def kill(self, name: str) -> None:
-        """As a crash: no word is said any more."""
+        """As in a crash: the node can't finish anything."""
         self.signal(name, signal.SIGKILL)
         self._wait(name, time.monotonic() + _STOP_S)
 
     def stop(self) -> None:
-        """All nodes, in good order if they can; whoever does not react in time is killed."""
+        """Asks all nodes to end, and kills those that do not end in time."""
         running = [name for name in self.names if self.pid(name) is not None]
         for name in running:
             with contextlib.suppress(UsageError, ProcessLookupError):
@@ -265,11 +265,11 @@ class LocalCluster:
         return self.config.path(self.config.data) / "trace"
 
     def collect(self, out: Path, complete: bool) -> CollectReport:
-        """Makes a run folder of the trace. `complete`: it ended by itself, and everything was delivered."""
+        """Makes a run folder of the trace. `complete`: the load has ended by itself, and is delivered."""
         return collect(self.trace_folder, out, partial(self.run_info, complete))
 
     async def is_drained(self) -> bool:
-        """Whether every process is there, and no message is on its way."""
+        """Whether every process answers, no message is open, and all members of a group are at the same position."""
         statuses = list((await self.statuses()).values())
         positions: dict[str, set[int]] = {}
         for status in statuses:
@@ -279,7 +279,7 @@ class LocalCluster:
         return all(len(each) == 1 for each in positions.values())
 
     async def drain(self, timeout: float = 10.0) -> bool:
-        """Waits until it is drained, twice in a row, since a message may be between two groups; or not."""
+        """Waits until it is drained twice in a row, since a message may be between two groups. False if time is up."""
         deadline = time.monotonic() + timeout
         drained = 0
         while drained < 2:
@@ -310,7 +310,7 @@ class LocalCluster:
         return found
 
     async def wait_until_ready(self, timeout: float = 30.0, progress: Callable[[int], None] | None = None) -> None:
-        """Until every process answers, all links are up and every group has a leader."""
+        """Waits until every process answers, all links are up and every group has a leader."""
         deadline = time.monotonic() + timeout
         while True:
             statuses = await self.statuses()
@@ -320,14 +320,14 @@ class LocalCluster:
             leading = {status.name for status in ready if status.is_leader}
             if len(ready) == len(self.names) and all(status.leader in leading for status in ready):
                 return
-            self._complain_of_the_dead()
+            self._check_children()
             if time.monotonic() > deadline:
                 silent = [name for name, status in statuses.items() if status is None]
                 what = f"no answer from {', '.join(silent)}" if silent else "no leader in some group"
                 raise UsageError(f"the cluster is not ready after {timeout:g} s: {what}; see {self.folder / 'logs'}")
             await asyncio.sleep(0.1)
 
-    def _complain_of_the_dead(self) -> None:
+    def _check_children(self) -> None:
         for name, child in self._children.items():
             if child.poll() not in (None, 0, -signal.SIGKILL):
                 lines = self.log_file(name).read_text(errors="replace").strip().splitlines()

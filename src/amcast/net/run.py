@@ -19,12 +19,12 @@ from .config import ClusterConfig, load_config
 from .node.application import StateMachine
 from .node.server import NodeServer
 
-# Handlers make tuples that die at once and hardly a cycle: the collector need not look so often.
+# Handlers make many short-lived tuples and hardly any cycles, so the garbage collector may run less often.
 _GC_THRESHOLD = 50_000
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, process, what happened."""
+    """One JSON object a line: time, level, process, message."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def log_as_json(name: str) -> None:
 
 
 def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
-    """On uvloop where there is one."""
+    """On uvloop, if it is installed."""
     try:
         import uvloop
     except ImportError:  # pragma: no cover - a platform without it
@@ -62,10 +62,7 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
-    """Runs until SIGTERM or SIGINT; raises what broke the node, if anything did.
-
-    SIGHUP reads the clock offset of the configuration again.
-    """
+    """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP rereads the clock offset."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,7 +2,7 @@
 
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import Client, ClientConfig, Ingress, IngressGroups, start_all
-from ._messages import Reply, Start
+from ._messages import IngressMessage, Reply, Start
 from ._replica import ReplicaConfig
 from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
 
@@ -14,6 +14,7 @@ __all__ = [
     "GroupOutbox",
     "Ingress",
     "IngressGroups",
+    "IngressMessage",
     "ProtocolSpec",
     "ReplicaConfig",
     "Reply",

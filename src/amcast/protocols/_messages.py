@@ -5,13 +5,24 @@ from __future__ import annotations
 from ..core import AppMessage, GroupId, MessageId, Wire
 
 
-class Start(Wire, frozen=True, tag="START"):
+class IngressMessage(Wire, frozen=True):
+    """Base of the wire messages that clients send to groups."""
+
+    def handed_over(self) -> tuple[AppMessage, ...]:
+        """The messages to multicast that it carries. None: it only speaks of some."""
+        return ()
+
+
+class Start(IngressMessage, frozen=True, tag="START"):
     """Please multicast these: from a client, or from a group that doubts whether another one has them."""
 
     messages: tuple[AppMessage, ...]
 
     def about(self) -> tuple[MessageId, ...]:
         return tuple([message.id for message in self.messages])
+
+    def handed_over(self) -> tuple[AppMessage, ...]:
+        return self.messages
 
 
 class Reply(Wire, frozen=True, tag="REPLY"):

@@ -36,6 +36,7 @@ from typing import Any
 
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire
 from ._client import Ingress
+from ._messages import IngressMessage
 from ._replica import ReplicaConfig
 from .multipaxos import OrderingGroup
 
@@ -47,7 +48,7 @@ class SequencerConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     inertia: float = 0.95  # the paper's alpha: how little one observation changes a delay
 
 
-class Data(Wire, frozen=True, tag="DATA"):
+class Data(IngressMessage, frozen=True, tag="DATA"):
     """`requested_us` is how long its sender would have the sequencer hold up its own messages."""
 
     message: AppMessage
@@ -55,6 +56,9 @@ class Data(Wire, frozen=True, tag="DATA"):
 
     def about(self) -> tuple[MessageId, ...]:
         return (self.message.id,)
+
+    def handed_over(self) -> tuple[AppMessage, ...]:
+        return (self.message,)
 
 
 def receivers(message: AppMessage, topology: Topology) -> list[ProcessId]:

@@ -1,40 +1,31 @@
-"""The client: multicasts, and follows what groups deliver.
+"""The client: multicasts messages, and follows what groups deliver.
 
     async with amcast.connect("cluster.toml") as client:
         await client.multicast({"g1", "g2"}, b"transfer 10 from a to b")   # returns when all groups have delivered it
         async for delivery in client.deliveries("g1"):
             ...
 
-Under it runs the same sans-IO client as in the simulator: it finds leaders, tries again under the same id, and groups
-order an id once.
+It drives the same sans-IO client as the simulator. That client finds leaders, and sends a message again under the same
+id until it is delivered; groups order each id once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from ...core import (
-    AppMessage,
-    GroupId,
-    MessageId,
-    Outbox,
-    ProcessId,
-    Timestamp,
-    Topology,
-    UsageError,
-    Wire,
-)
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, UsageError, Wire
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import ClusterConfig, client_config, load_config, replica_config, split_address
 from ..security.contexts import client_security
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
-from ..wire.dialer import Channel, RefusedError
+from ..wire.dialer import Channel, RefusedError, ask
 from .driver import ClientDriver
 from .trunk import RETRY_S, Credentials, Trunk
 
@@ -44,14 +35,14 @@ Where = str | Path | ClusterConfig | Sequence[str]
 
 
 class BusyError(Exception):
-    """The cluster has too much to do. The message may still be delivered, once."""
+    """The cluster has too many open messages. This one may still be delivered, once."""
 
 
 class GoneError(Exception):
-    """The position is not kept any more by any member of the group."""
+    """No member of the group keeps this position any more."""
 
     def __init__(self, first: int) -> None:
-        super().__init__(f"that far back nothing is kept any more: the first position is {first}")
+        super().__init__(f"the group no longer keeps messages that far back: the first position is {first}")
         self.first = first
 
 
@@ -66,7 +57,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class WaitingClient(Client):
-    """Tells who waits for a message when it is delivered everywhere."""
+    """Completes the future of a message when all its groups have delivered it."""
 
     def __init__(
         self,
@@ -100,7 +91,7 @@ class AsyncClient:
     def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None) -> None:
         self._seeds = seeds
         self._credentials = credentials
-        self._trunk = trunk  # another client's
+        self._trunk = trunk  # of the client whose connections this one shares
         self._driver: ClientDriver | None = None
         self._busy: set[MessageId] = set()
 
@@ -120,13 +111,13 @@ class AsyncClient:
         for future in self._process.waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError("the client was closed before the message was delivered"))
-                future.exception()  # nobody may be waiting any more
+                future.exception()  # marks it as seen: perhaps nobody waits for it any more
         self._driver = None
 
     def session(self) -> AsyncClient:
-        """Another sender on the connections of this one: its messages have an order and retries of their own.
+        """Another client on the connections of this one: its messages have an order and retries of their own.
 
-        For programs that act for many others, such as a gateway: a session costs hardly anything, a connection does.
+        For programs that act for many others, such as a gateway: a session costs far less than connections.
         """
         return AsyncClient(self._seeds, self._credentials, self._open.trunk)
 
@@ -159,8 +150,8 @@ class AsyncClient:
     async def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:
         """Returns when every destination group has delivered the message.
 
-        After a timeout the client goes on trying in the background, under the same id: the message is delivered once
-        or never, and which of the two is not known yet.
+        After a timeout the client goes on trying in the background, under the same id. The message may be delivered
+        later, but never twice.
         """
         id_, future = self.submit(groups, payload)
         try:
@@ -200,9 +191,9 @@ class AsyncClient:
     # -- following
 
     async def deliveries(self, group: str, position: int = 0) -> AsyncGenerator[Delivery, None]:
-        """What a group delivered from a position on, then what it delivers from now on, without an end.
+        """What a group delivered from a position on, and then what it delivers from now on, without an end.
 
-        Goes on at another member when one goes away, without a gap or a repetition.
+        When a member fails, the stream goes on at another one, without a gap or a repetition.
         """
         number = self._group(group)
         members = self.layout.groups[number]
@@ -240,7 +231,7 @@ class AsyncClient:
                 case Refused():
                     chunks.put_nowait(RefusedError(message.reason))
 
-        channel = await self._dial(process, on_message)
+        channel = await self._open.trunk.dial(process, on_message)
         lost = asyncio.create_task(channel.is_lost.wait())
         lost.add_done_callback(lambda _: chunks.put_nowait(ConnectionError("the connection broke")))
         try:
@@ -257,26 +248,10 @@ class AsyncClient:
             lost.cancel()
             channel.transport.abort()
 
-    async def _dial(self, process: ProcessId, on_message: Any) -> Channel:
-        host, port = self.layout.addresses[process]
-        return await self._open.trunk.dial(host, port, process, on_message)
-
     # -- status
 
     async def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
-        answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-
-        def on_message(channel: Channel, message: Any) -> None:
-            if isinstance(message, Status) and not answer.done():
-                answer.set_result(message)
-
-        channel = await self._dial(process, on_message)
-        try:
-            channel.say(StatusQuery())
-            async with asyncio.timeout(timeout):
-                return await answer
-        finally:
-            channel.transport.abort()
+        return await ask(partial(self._open.trunk.dial, process), StatusQuery(), Status, timeout)
 
 
 def connect(

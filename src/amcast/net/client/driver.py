@@ -1,4 +1,4 @@
-"""Drives a client's process object over TCP: one session on a trunk, and its timers."""
+"""Drives the process object of one client over TCP: it is a session on a trunk, and has timers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ClientDriver(Outbox):
         self._id: ProcessId | None = None
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
-        self._ready_dst: set[tuple[GroupId, ...]] = set()  # there are connections to all of these
+        self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
         self._loop = asyncio.get_running_loop()
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
 
@@ -56,7 +56,7 @@ class ClientDriver(Outbox):
         if self._id is not None:
             await self.trunk.leave(self._id)
 
-    # -- what the trunk asks
+    # -- what the trunk calls
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> None:
         self.process.on_message(sender, reply, self)
@@ -104,7 +104,7 @@ class ClientDriver(Outbox):
         self.process.on_timer(key, self)
 
     def announce(self, message: AppMessage) -> None:
-        """Answers come from all destinations, wherever the message enters."""
+        """Connects to all destinations, wherever the message enters: each of them replies."""
         self.announce_all((message,))
 
     def announce_all(self, messages: Sequence[AppMessage]) -> None:

@@ -23,8 +23,7 @@ from .async_client import Where, seeds_of
 from .driver import ClientDriver
 from .trunk import Credentials, Trunk
 
-_CONNECT_S = 2.0  # a process that is down must not keep the load from the others
-
+_CONNECT_S = 2.0  # at most: the load starts without processes that are down
 
 Int64s = npt.NDArray[np.int64]
 
@@ -37,14 +36,14 @@ class LoadResult(msgspec.Struct, frozen=True):
 
 
 class TimedClient(LoadClient):
-    """Notes when messages were sent, one after the other, and when all their groups had answered."""
+    """Notes when each message was sent, and when all its groups had replied."""
 
     def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
         replica = replica_config(layout.protocol, layout.network, layout.options)
         spec = protocol(layout.protocol).configured(replica)
         config = client_config(layout.network)
         super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
-        self._sent_at: list[tuple[int, int]] = []  # so many messages, and nanoseconds
+        self._sent_at: list[tuple[int, int]] = []  # how many messages at a time, and when (nanoseconds)
         self._done_at: list[tuple[int, int]] = []
         self._done = array("q")  # ids
         self.finished = asyncio.Event()
@@ -67,7 +66,7 @@ class TimedClient(LoadClient):
         return len(self._done)
 
     def latencies_ns(self) -> Int64s:
-        """In the order in which the messages were done."""
+        """In the order in which the messages were delivered everywhere."""
         sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
         seqs = np.frombuffer(self._done, np.int64) & (SEQ_LIMIT - 1)
         latencies: Int64s = done_ns - sent_ns[seqs]
@@ -75,7 +74,7 @@ class TimedClient(LoadClient):
 
 
 def _spread(runs: list[tuple[int, int]]) -> Int64s:
-    """A time for each message."""
+    """Repeats each time for each of its messages."""
     counts, times = np.array(runs, np.int64).reshape(-1, 2).T
     return np.repeat(times, counts)
 
@@ -98,7 +97,7 @@ async def run_load(
     if credentials is None:
         tls, name = (None, "client") if certs is None else client_security(certs, "client")
         credentials = Credentials(name, "", tls)
-    clients = min(clients, messages)  # one with nothing to send would never be done
+    clients = min(clients, messages)  # a client without a message would never finish
     each, more = divmod(messages, clients)
     trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]
     drivers: list[ClientDriver] = []
@@ -108,7 +107,7 @@ async def run_load(
             driver = ClientDriver(trunks[index % len(trunks)], _maker(workload, load))
             drivers.append(driver)
             await driver.open(seeds)
-        async with asyncio.TaskGroup() as tasks:  # to connect is no part of what is measured
+        async with asyncio.TaskGroup() as tasks:  # connecting is not measured
             for trunk in trunks:
                 tasks.create_task(trunk.connect(_CONNECT_S))
         return await _drive(drivers, timeout, progress)

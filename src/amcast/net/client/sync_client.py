@@ -58,11 +58,11 @@ class SyncClient:
     def multicast_nowait(
         self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0
     ) -> Future[MessageId]:
-        """Many at once: the future is done when the message is delivered everywhere."""
+        """For many messages at a time: the future is done when every destination group has delivered the message."""
         return self._start(self._client.multicast(groups, payload, timeout))
 
     def deliveries(self, group: str, position: int = 0) -> Iterator[Delivery]:
-        """What a group delivered from a position on, then what it delivers from now on; blocks for the next."""
+        """What a group delivered from a position on, and then what it delivers from now on; blocks for the next."""
         stream = self._client.deliveries(group, position)
         try:
             while True:

@@ -23,13 +23,14 @@ from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
 
 _LINK_BYTES = 64 << 20
-_TURN_SESSIONS = 32  # what these have to say leaves before others hear their answers: so the cluster need not wait
+# Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
+_TURN_SESSIONS = 32
 _LOOK_S = 0.005
 RETRY_S = 0.2
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who a client says it is."""
+    """What a client shows at HELLO."""
 
     name: str = "client"
     token: str = ""
@@ -41,7 +42,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Session(Protocol):
-    """What a trunk asks of those who share it."""
+    """What a trunk calls of the sessions that share it."""
 
     def end_turn(self) -> None: ...
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
@@ -52,19 +53,19 @@ class Trunk:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._layout: Layout | None = None
-        self._tickets: dict[ProcessId, bytes] = {}  # of the sessions: each proves its id
+        self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
-        self._senders: dict[ProcessId, SendBuffer] = {}
-        self.reaches_all = False  # there is a sender to every process
+        self._buffers: dict[ProcessId, SendBuffer] = {}
+        self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
         self._dirty: list[SendBuffer] = []
-        self._woken: dict[Session, None] = {}  # who has something to do before the turn ends
+        self._woken: dict[Session, None] = {}  # sessions that have something to do before the turn ends
         self._is_turn_ending = False
         self._loop = asyncio.get_running_loop()
-        self._away: dict[ProcessId, str] = {}  # who can't be reached, and why
-        self._refusals: dict[ProcessId, str] = {}  # who turned a request down, and has answered none since
+        self._away: dict[ProcessId, str] = {}  # processes that can't be reached, and why
+        self._refusals: dict[ProcessId, str] = {}  # processes that refused the last request, and why
 
     # -- sessions
 
@@ -73,7 +74,7 @@ class Trunk:
         problems: list[str] = []
         for host, port in seeds:
             try:
-                channel = await self.dial(host, port, -1, lambda channel, message: None)
+                channel = await self._dial((host, port), None, lambda channel, message: None)
                 welcome = channel.welcomed.result()
                 channel.transport.abort()
                 self._layout = layout_decoder.decode(welcome.layout)
@@ -94,7 +95,7 @@ class Trunk:
         self._sessions[id_] = session
 
     async def leave(self, id_: ProcessId) -> None:
-        """The last one closes the connections."""
+        """The last session that leaves closes the connections."""
         session = self._sessions.pop(id_, None)
         if session is not None:
             self._woken.pop(session, None)
@@ -103,7 +104,7 @@ class Trunk:
             for channel in self._channels.values():
                 channel.say(Detach(id_))
             return
-        tasks, self._tasks, self._senders = self._tasks, [], {}
+        tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
             task.cancel()
@@ -116,46 +117,48 @@ class Trunk:
 
     @property
     def problems(self) -> list[str]:
-        """Why there may be no answer."""
+        """Reasons why a message may get no answer, for people."""
         return [*self._refusals.values(), *self._away.values()]
 
     # -- connections
 
     async def connect(self, timeout: float) -> None:
-        """Connects to every process that can be reached in this time, not only when there is something to say to it."""
+        """Connects to every process that can be reached in this time, though there is nothing to send to it yet."""
         for group in self.topology.groups:
             self.make_ready(group)
         deadline = self._loop.time() + timeout
-        while not all(sender.is_connected for sender in self._senders.values()) and self._loop.time() < deadline:
+        while not all(buffer.is_connected for buffer in self._buffers.values()) and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_S)
 
     def make_ready(self, group: GroupId) -> None:
-        self._sender(self.topology.members(group)[0])
+        self._buffer_to(self.topology.members(group)[0])
 
-    async def dial(
-        self, host: str, port: int, process: ProcessId, on_message: OnMessage, client: ProcessId = 0
+    async def dial(self, process: ProcessId, on_message: OnMessage, client: ProcessId = 0) -> Channel:
+        """The connection speaks for this client id. Without one, the process gives it a new id, for questions."""
+        return await self._dial(self.layout.addresses[process], self.layout.names[process], on_message, client)
+
+    async def _dial(
+        self, address: tuple[str, int], name: str | None, on_message: OnMessage, client: ProcessId = 0
     ) -> Channel:
-        """A welcomed connection, or an exception and none. Without the id of a session it is just a reader's."""
-        name = None if self._layout is None or process < 0 else self._layout.names[process]
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
         hello = Hello(VERSION, cluster, "client", who.name, 0, who.token, client, ticket, who.region)
-        return await dial((host, port), hello, who.tls, name, on_message)
+        return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:
-        """Keeps the connection to one process up, for as long as there are sessions."""
+        """Keeps the connection to one process up for as long as there are sessions."""
         name = self.layout.names[process]
-        sender = self._senders[process]
+        buffer = self._buffers[process]
         while True:
             try:
                 channel = await self._dial_for_all(process)
                 self._away.pop(process, None)
                 try:
-                    sender.attach(channel.transport)
+                    buffer.attach(channel.transport)
                     await channel.is_lost.wait()
                 finally:
-                    sender.attach(None)
+                    buffer.attach(None)
                     self._channels.pop(process, None)
                     channel.transport.abort()
             except RefusedError as error:
@@ -165,29 +168,26 @@ class Trunk:
             await asyncio.sleep(RETRY_S)
 
     async def _dial_for_all(self, process: ProcessId) -> Channel:
-        host, port = self.layout.addresses[process]
         first = next(iter(self._tickets))
-        channel = await self.dial(host, port, process, partial(self._on_answer, process), first)
+        channel = await self.dial(process, partial(self._on_answer, process), first)
         for id_, ticket in self._tickets.items():
             if id_ != first:
                 channel.say(Attach(id_, ticket))
-        if first not in self._tickets:  # it left meanwhile
+        if first not in self._tickets:  # it left while the connection was made
             channel.say(Detach(first))
         self._channels[process] = channel
         return channel
 
-    def _sender(self, process: ProcessId) -> SendBuffer:
-        sender = self._senders.get(process)
-        if sender is None:
+    def _buffer_to(self, process: ProcessId) -> SendBuffer:
+        if process not in self._buffers:
             group = self.topology.group_of(process)
             assert group is not None
-            # The whole group at once: when its leader goes, the next one is at hand.
+            # Connects to the whole group at once: when its leader fails, the next one is reached without delay.
             for member in self.topology.members(group):
-                self._senders[member] = SendBuffer(_LINK_BYTES, self._delay_to(member), is_patient=True)
+                self._buffers[member] = SendBuffer(_LINK_BYTES, self._delay_to(member), is_patient=True)
                 self._tasks.append(self._loop.create_task(self._keep_up(member)))
-            self.reaches_all = len(self._senders) == len(self.layout.names)
-            sender = self._senders[process]
-        return sender
+            self.reaches_all = len(self._buffers) == len(self.layout.names)
+        return self._buffers[process]
 
     def _delay_to(self, process: ProcessId) -> Delay | None:
         if self.layout.network == "none":
@@ -196,7 +196,7 @@ class Trunk:
         mean = latency.mean_us(self._credentials.region, self.layout.regions[process])
         return Delay(mean, latency.sigma, Random(f"{self._credentials.name} {process}"))
 
-    # -- what comes
+    # -- what arrives
 
     def _on_answer(self, process: ProcessId, channel: Channel, message: Any) -> None:
         match message:
@@ -220,7 +220,7 @@ class Trunk:
                 if len(self._woken) >= _TURN_SESSIONS:
                     self._end_turn()
 
-    # -- what goes
+    # -- what is sent
 
     def start(self, to: ProcessId, message: Start) -> None:
         starts = self._starts.get(to)
@@ -232,14 +232,14 @@ class Trunk:
             self._touch()
 
     def send(self, to: ProcessId, framed: bytes) -> None:
-        sender = self._senders.get(to) or self._sender(to)
-        if sender.add(framed):
-            self._dirty.append(sender)
+        buffer = self._buffers.get(to) or self._buffer_to(to)
+        if buffer.add(framed):
+            self._dirty.append(buffer)
         if not self._is_turn_ending:
             self._touch()
 
     def wake(self, session: Session) -> None:
-        """Before the turn ends, this session has something to do."""
+        """Calls the session's `end_turn` at the end of this turn."""
         self._woken[session] = None
         if not self._is_turn_ending:
             self._touch()
@@ -254,12 +254,12 @@ class Trunk:
             session.end_turn()
         starts, self._starts = self._starts, {}
         for to, messages in starts.items():
-            for start in _joined(messages):
+            for start in _merge(messages):
                 self.send(to, frame(encode(start)))
         self._is_turn_ending = False
         dirty, self._dirty = self._dirty, []
-        for sender in dirty:
-            sender.flush()
+        for buffer in dirty:
+            buffer.flush()
         if self._woken:
             self._touch()
 
@@ -275,5 +275,6 @@ def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:
     return found
 
 
-def _joined(starts: list[Start]) -> list[Start]:
+def _merge(starts: list[Start]) -> list[Start]:
+    """The same messages in as few STARTs as the limit of a frame allows."""
     return starts if len(starts) == 1 else start_all([message for start in starts for message in start.messages])

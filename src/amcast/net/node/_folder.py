@@ -14,7 +14,7 @@ logger = logging.getLogger("amcast.node")
 
 
 class ClientIds:
-    """Ids for clients, each given out once in the life of the process's data folder."""
+    """Gives out ids for clients, each once in the life of the data folder: they are reserved on disk in advance."""
 
     _RESERVE = 1_000
 
@@ -25,7 +25,7 @@ class ClientIds:
         self._reserved = self._next
 
     def next(self) -> ProcessId | None:
-        """None if there are none left, or the disk is full."""
+        """None if no ids are left, or the disk is full."""
         if self._next >= CLIENT_IDS_EACH:
             return None
         if self._next == self._reserved:

@@ -5,7 +5,7 @@
         def snapshot(self): return str(self.count).encode()
         def restore(self, state): self.count = int(state)
 
-The node keeps what it delivered, so after a restart the machine gets its last snapshot back and then everything since.
+The node keeps what it delivered, so after a restart the machine gets its last snapshot and then all messages since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 class StateMachine(ABC):
     @abstractmethod
     def apply(self, position: int, message: AppMessage) -> None:
-        """The same messages in the same order at every replica: what it does must depend on nothing else."""
+        """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else."""
 
     @abstractmethod
     def snapshot(self) -> bytes: ...
@@ -35,7 +35,7 @@ class StateMachine(ABC):
     def restore(self, state: bytes) -> None: ...
 
     def opt_apply(self, position: int, message: AppMessage) -> None:
-        """Of optimistic protocols: the message will probably have this position."""
+        """Only optimistic protocols call this: the message will probably be delivered at this position."""
         return
 
 
@@ -48,7 +48,7 @@ class Host:
         self._path = folder / "application.state"
         self._snapshot_every = snapshot_every
         self._snapshot_position = 0
-        self.position = 0  # the next one that the machine has not seen
+        self.position = 0  # the next one to apply
         self._recover()
 
     def _recover(self) -> None:
@@ -64,11 +64,11 @@ class Host:
 
     @property
     def is_behind(self) -> bool:
-        """What the machine needs next is not in this node's log: another replica has to hand it over."""
+        """The next message to apply is no longer in this node's log: another replica has to hand over its state."""
         return self.position < self._deliveries.first
 
     def load(self, state: AppState) -> None:
-        """Its own snapshot, or another replica's state: what came since follows from the log."""
+        """Restores the machine's own snapshot, or another replica's state. `catch_up` applies what came after it."""
         self._machine.restore(state.state)
         self.position = self._snapshot_position = state.position
 

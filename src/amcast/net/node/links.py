@@ -1,7 +1,7 @@
 """Links to peers: one connection for what this process sends to another, made again whenever it breaks.
 
-A link is FIFO while it lasts. What it can't send, because the peer is away or reads too slowly, it drops: every
-protocol says again what matters, and a queue without bound helps nobody. Nothing is ever sent twice by a link.
+A link is FIFO while it lasts. It drops what it can't send because the peer is away or reads too slowly: protocols
+repeat what matters, and a queue without a bound would help nobody. A link itself never sends anything twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Link:
             except RefusedError as error:
                 self._tell(f"{self.name} refuses this process: {error}")
             except (OSError, TimeoutError, PeerError) as error:
-                self._tell(f"no connection to {self.name}: {error}")
+                self._tell(f"no connection to {self.name}: {str(error) or 'no answer in time'}")
             await asyncio.sleep(wait)
             wait = min(2 * wait, _RETRY_MAX_S)
 
@@ -63,7 +63,7 @@ class Link:
             channel.transport.abort()
 
     def _tell(self, news: str) -> None:
-        """Each piece of news once, not at every attempt."""
+        """Reports news once, not at every attempt."""
         if news != self._last_news:
             self._last_news = news
             self._report(news)

@@ -27,7 +27,7 @@ async def serve_metrics(host: str, port: int, metrics: Callable[[], Metrics]) ->
                 writer.write(_response(path, metrics))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError):
-            pass  # whoever it was did not speak HTTP, or left
+            pass  # the caller did not speak HTTP, or left
         finally:
             writer.close()
 

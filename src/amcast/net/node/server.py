@@ -1,4 +1,4 @@
-"""The outside of a node: makes it, listens, keeps the links to the peers, and tells people how it is."""
+"""The outside of a node: makes it from its configuration and its data folder, listens, and keeps links to its peers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,24 +16,19 @@ from typing import Any
 import msgspec
 
 from ...core import ProcessId, UsageError
-from ..config import ClusterConfig, load_config
+from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..security.access import Access, Tickets
 from ..security.contexts import Security
+from ..security.tls import PeerError
 from ..trace.writer import TraceWriter
-from ..wire.control import (
-    VERSION,
-    AppState,
-    AppStateQuery,
-    Hello,
-    Layout,
-    Request,
-    Status,
-)
-from ..wire.dialer import Channel, RefusedError, dial
+from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
+from ..wire.dialer import RefusedError, ask, dial
 from ..wire.send_buffer import Delay, SendBuffer
 from ._folder import ClientIds, count_boot, lock_folder
+from ._followers import Followers
+from ._status import metrics_of
 from .application import Host, StateMachine
 from .connection import HELLO_TIMEOUT_S, Connection
 from .links import Link
@@ -62,11 +57,9 @@ class NodeServer:
         self.tickets = Tickets(self.security.secret)
         self.connections: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
-        self.followers: set[Connection] = set()
-        self.refused = 0
-        self.busy = 0
+        self.refused = 0  # connections that were closed with a reason
         self.failure: asyncio.Future[None] = self.loop.create_future()
-        self._started = time.monotonic()
+        self.started_s = time.monotonic()
         folder = config.data_folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder_lock = lock_folder(folder, name)
@@ -75,13 +68,12 @@ class NodeServer:
         self.node = self._make_node(folder, name, boot)
         self.host = None if machine is None else Host(machine, self.node.deliveries, folder, _SNAPSHOT_EVERY)
         self.node.application = self.host
-        self.node.on_turn_end.append(self._serve_followers)
+        self.followers = Followers(self.node)
         self.layout = msgspec.msgpack.encode(_layout(config))
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._metrics: asyncio.Server | None = None
-        self._follow_again = False
         self._is_closing = False
 
     # -- making
@@ -91,43 +83,36 @@ class NodeServer:
         deliveries = DeliveryLog.open(
             folder / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
         )
-        log = RecordLog.open(
+        records = RecordLog.open(
             folder / "log",
             config.durability,
             self._on_durable,
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
         )
-        if log.note is not None:
-            logger.warning("%s", log.note)
+        if records.note is not None:
+            logger.warning("%s", records.note)
         trace = None
-        process = self.ids[name]
-        group = config.topology().group_of(process)
-        assert group is not None
         if config.trace:
-            trace = TraceWriter(config.path(config.data) / "trace", process, group, boot, config.trace_wire)
-        return Node(config, name, log, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
+            group, _ = split_name(name)
+            folder = config.path(config.data) / "trace"
+            trace = TraceWriter(folder, self.ids[name], group, boot, config.trace_wire)
+        return Node(config, name, records, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
 
     def _make_link(self, peer: str) -> Link:
         process = self.ids[peer]
-        topology, latency = self.node.topology, self.config.latency()
-        delay = None
-        if latency is not None:
-            mean = latency.mean_us(topology.region(self.node.id), topology.region(process))
-            delay = Delay(mean, latency.sigma, Random(f"{self.node.name} {peer}"))
-        sender = SendBuffer(self.config.limits.link_bytes, delay)
-        self.node.links[process] = sender
+        buffer = SendBuffer(self.config.limits.link_bytes, self.delay_to(self.node.topology.region(process), peer))
+        self.node.links[process] = buffer
         hello = Hello(VERSION, self.config.cluster, "process", self.node.name, self.node.boot)
+        return Link(peer, self.config.addresses()[process], hello, self.security.client, buffer, logger.info)
 
-        address = self.config.addresses()[process]
-        return Link(peer, address, hello, self.security.client, sender, logger.info)
-
-    def delay_to_region(self, region: str) -> Delay | None:
+    def delay_to(self, region: str, seed: str) -> Delay | None:
+        """Emulates the distance to a region, where the configuration asks for it."""
         latency = self.config.latency()
         if latency is None:
             return None
         mean = latency.mean_us(self.node.topology.region(self.node.id), region)
-        return Delay(mean, latency.sigma, Random(f"{self.node.name} {region}"))
+        return Delay(mean, latency.sigma, Random(f"{self.node.name} {seed}"))
 
     # -- life
 
@@ -143,7 +128,7 @@ class NodeServer:
                 backlog=1_024,
             )
             if self.process_config.metrics:
-                self._metrics = await serve_metrics(host, self.process_config.metrics, self.metrics)
+                self._metrics = await serve_metrics(host, self.process_config.metrics, lambda: metrics_of(self))
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
@@ -168,42 +153,27 @@ class NodeServer:
         os.close(self._folder_lock)
 
     async def _keep_application_up(self, host: Host) -> None:
-        """An application that needs messages which are not kept any more gets another replica's state instead."""
-        others = [p for p in self.node.topology.members(self.node.group) if p != self.node.id]
+        """An application that needs messages which this node no longer has gets the state of another replica."""
+        node = self.node
+        hello = Hello(VERSION, self.config.cluster, "reader", node.name, node.boot)
         while True:
             await asyncio.sleep(_CATCH_UP_S)
-            for peer in others if host.is_behind else ():
+            for peer in node.topology.members(node.group):
+                if peer == node.id or not host.is_behind:
+                    continue
+                name, address = node.topology.name(peer), self.config.addresses()[peer]
+                dial_peer = partial(dial, address, hello, self.security.client, name)
                 try:
-                    host.take_over(await self._ask_for_state(peer))
-                except (OSError, TimeoutError, RefusedError) as error:
-                    logger.info("no application state from %s: %s", self.node.topology.name(peer), error)
-                if not host.is_behind:
-                    break
-
-    async def _ask_for_state(self, peer: ProcessId) -> AppState:
-        answer: asyncio.Future[AppState] = self.loop.create_future()
-
-        def on_message(channel: Channel, message: Any) -> None:
-            if isinstance(message, AppState) and not answer.done():
-                answer.set_result(message)
-
-        hello = Hello(VERSION, self.config.cluster, "reader", self.node.name, self.node.boot)
-        address = self.config.addresses()[peer]
-        name = self.node.topology.name(peer)
-        channel = await dial(address, hello, self.security.client, name, on_message)
-        try:
-            channel.say(AppStateQuery())
-            async with asyncio.timeout(_STATE_TIMEOUT_S):
-                return await answer
-        finally:
-            channel.transport.abort()
+                    host.take_over(await ask(dial_peer, AppStateQuery(), AppState, _STATE_TIMEOUT_S))
+                except (OSError, TimeoutError, RefusedError, PeerError) as error:
+                    logger.info("no application state from %s: %s", name, error)
 
     def reload_clock(self) -> None:
         if self.config.file is not None:
             self.node.clock_offset_us = load_config(self.config.file).process_named(self.node.name).clock_offset_us
 
     def on_loop_problem(self, context: dict[str, Any]) -> None:
-        """What no handler caught. A connection that breaks is no such thing; everything else is a bug."""
+        """An exception that no handler caught. Connections may break at any time; everything else is a bug."""
         error = context.get("exception")
         if isinstance(error, OSError) or error is None:
             logger.warning("%s", context.get("message"))
@@ -211,7 +181,7 @@ class NodeServer:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """A process that contradicts itself must not go on."""
+        """A process whose state may be wrong must not go on: it stops as if it had crashed."""
         logger.critical("%s stops: %s", self.node.name, error, exc_info=error)
         self.node.stop()
         if not self.failure.done():
@@ -223,21 +193,22 @@ class NodeServer:
             self.loop.call_soon_threadsafe(self.node.on_durable)
 
     def _before_snapshot(self, deliveries: DeliveryLog) -> None:
-        """From the disk's thread. With a snapshot go the records that could deliver messages again.
+        """From the disk's thread, after the records before a snapshot were written.
 
-        So what was held back until those records were durable must happen first, and be on the disk by itself.
+        The snapshot replaces those records, and they alone could deliver their messages again. So the deliveries that
+        wait for them are performed first, and the delivery log is synced.
         """
-        happened = threading.Event()
+        done = threading.Event()
 
-        def let_happen() -> None:
+        def deliver() -> None:
             self.node.on_durable()
             deliveries.flush()
-            happened.set()
+            done.set()
 
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(let_happen)
-            # A loop that is closing waits for this thread: then nothing held back will ever happen.
-            while not happened.wait(0.05) and not self._is_closing:
+            self.loop.call_soon_threadsafe(deliver)
+            # A loop that is closing waits for this thread: what is held back then is never performed.
+            while not done.wait(0.05) and not self._is_closing:
                 pass
         deliveries.sync()
 
@@ -248,7 +219,7 @@ class NodeServer:
     # -- connections
 
     def replace_peer(self, peer: ProcessId, boot: int) -> str | None:
-        """A process that was started again takes the place of its former self; a copy of it is turned away."""
+        """A peer that was started again replaces its older connection. An older start than the known one is refused."""
         old = self.peers.get(peer)
         if old is None:
             return None
@@ -262,79 +233,6 @@ class NodeServer:
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]
-        for client in connection.sessions:
-            if self.node.clients.get(client) is connection:
-                del self.node.clients[client]
-        for count, size in connection.open.values():
-            self.node.open_messages -= count
-            self.node.open_bytes -= size
-        connection.open = {}
-
-    def wake_followers(self) -> None:
-        self.loop.call_soon(self._serve_followers)
-
-    def _serve_followers(self) -> None:
-        if not self.followers:
-            return
-        more = False
-        for connection in list(self.followers):
-            more = connection.serve_follower() or more
-        if more and not self._follow_again:
-            self._follow_again = True
-            self.loop.call_soon(self._continue_following)
-
-    def _continue_following(self) -> None:
-        self._follow_again = False
-        self._serve_followers()
-
-    # -- what people ask
-
-    def status(self) -> Status:
-        node = self.node
-        leader = node.process.leader
-        peers = {name: node.links[id_].is_connected for name, id_ in self.ids.items() if id_ != node.id}
-        return Status(
-            name=node.name,
-            group=f"g{node.group}",
-            protocol=self.config.protocol,
-            boot=node.boot,
-            is_leader=node.process.is_leader,
-            leader=None if leader is None else node.topology.name(leader),
-            delivered=node.deliveries.next,
-            open_messages=node.open_messages,
-            clients=len(node.clients),
-            peers=peers,
-            messages_in=node.messages_in,
-            messages_out=node.messages_out,
-            dropped=sum(link.dropped for link in node.links.values()),
-            durability=str(self.config.durability),
-            undurable=node.undurable,
-            uptime_s=round(time.monotonic() - self._started, 3),
-            rss_mb=round(_rss_mb(), 1),
-            problem=node.problem,
-        )
-
-    def metrics(self) -> dict[str, tuple[str, str, float]]:
-        """name -> (kind, help, value)"""
-        status = self.status()
-        return {
-            "amcast_delivered_total": ("counter", "Messages delivered, by position.", status.delivered),
-            "amcast_messages_in_total": ("counter", "Messages received from peers and clients.", status.messages_in),
-            "amcast_messages_out_total": ("counter", "Messages sent to peers and clients.", status.messages_out),
-            "amcast_dropped_total": ("counter", "Messages to peers that were away or slow.", status.dropped),
-            "amcast_busy_total": ("counter", "Client messages turned away because too much was open.", self.busy),
-            "amcast_refused_total": ("counter", "Connections closed with a reason.", self.refused),
-            "amcast_open_messages": ("gauge", "Accepted from clients, not delivered yet.", status.open_messages),
-            "amcast_clients": ("gauge", "Clients connected.", status.clients),
-            "amcast_is_leader": ("gauge", "1 if this process leads its group.", float(status.is_leader)),
-            "amcast_peers_connected": ("gauge", "Links that are up.", sum(status.peers.values())),
-            "amcast_undurable_records": ("gauge", "Records on their way to the disk.", status.undurable),
-            "amcast_resident_megabytes": ("gauge", "Peak resident memory.", status.rss_mb),
-        }
-
-
-def _rss_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _layout(config: ClusterConfig) -> Layout:

@@ -1,9 +1,9 @@
-"""What is said on a connection besides the protocol's own messages: who is there, who may do what, what was delivered.
+"""What is said on a connection besides the protocol's own messages.
 
 A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
 direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
-each of them proved. A reader is a process that asks like a client.
+each of them proved by a ticket. A reader is a process that asks another one for its application's state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
 
 VERSION = 1
-HELLO_LIMIT = 16 << 10  # nobody may send more before it is known who it is
+HELLO_LIMIT = 16 << 10  # bytes of a frame, as long as it is not known who sends
 CLIENT_FRAME_LIMIT = 8 << 20
 
 
@@ -25,10 +25,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     cluster: str  # empty: a client that does not know it yet
     kind: str  # process, client or reader
     name: str
-    boot: int = 0  # of a process: how often it was started, so that a newer one takes the place of an older
+    boot: int = 0  # of a process: how often it was started, so that a newer start replaces an older one
     token: str = ""
-    client: ProcessId = 0  # a client that has an id already
-    ticket: bytes = b""  # and proves it
+    client: ProcessId = 0  # the id of a client that has one already; 0: it gets a new one
+    ticket: bytes = b""  # proves that id
     region: str = "local"
 
 
@@ -40,14 +40,14 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
-    """Another client id for which this connection speaks."""
+    """From now on this connection speaks for this client id as well."""
 
     client: ProcessId
     ticket: bytes
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
-    """It will not speak for this one any more."""
+    """From now on this connection does not speak for this client id."""
 
     client: ProcessId
 
@@ -72,14 +72,14 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
-    """Not taken now, too much is under way. The messages keep their ids: to try again is safe."""
+    """These messages were not taken, since too many are open. It is safe to send them again, under the same ids."""
 
     group: GroupId
     ids: tuple[MessageId, ...]
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
-    """Please send what the group delivered, from this position on, and go on with what it delivers."""
+    """Please send what the group delivered from this position on, and then what it delivers from now on."""
 
     group: GroupId
     position: int
@@ -95,17 +95,17 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """What was asked for is not kept any more; the first position that is."""
+    """The position that was asked for is no longer kept. `first` is the first one that is."""
 
     first: int
 
 
 class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
-    """From another replica, whose application needs messages that are not kept any more."""
+    """From another replica, whose application needs messages that are no longer kept."""
 
 
 class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
-    """An application's state after all positions below this one."""
+    """The state of an application that has applied all positions below this one."""
 
     position: int
     state: bytes
@@ -122,7 +122,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     boot: int
     is_leader: bool
     leader: str | None
-    delivered: int  # positions of its log
+    delivered: int  # positions
     open_messages: int
     clients: int
     peers: dict[str, bool]  # connected to it or not
@@ -138,7 +138,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
-Request = Start | Attach | Detach | Follow | Unfollow | StatusQuery | AppStateQuery
+Request = Start | Attach | Detach | Follow | Unfollow | StatusQuery
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Reply | Busy | Delivered | Gone | Refused | Status | AppState
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,14 +20,15 @@ _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
 
 OnMessage = Callable[["Channel", Any], None]
+Answer = TypeVar("Answer")
 
 
 class RefusedError(Exception):
-    """The other side knows who this is, and does not want it."""
+    """The process answered REFUSED; the text is its reason."""
 
 
 class Channel(FrameProtocol):
-    """One connection to one process. Without `on_message` nothing is expected after WELCOME, and frames are ignored."""
+    """One connection to one process. Without `on_message`, frames after WELCOME are ignored: a link gets none."""
 
     def __init__(self, hello: Hello, on_message: OnMessage | None) -> None:
         super().__init__(HELLO_LIMIT if on_message is None else _ANSWER_LIMIT)
@@ -63,19 +64,20 @@ class Channel(FrameProtocol):
         try:
             message = to_client_decoder.decode(data)
         except msgspec.DecodeError:
-            self._refuse("not an answer")
+            self.refuse("not an answer")
             return
         self._handle(self, message)
 
     def _fail(self, error: Exception) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
-        self._refuse(str(error))
+        self.refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()
         if not self.welcomed.done():
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
+            self.welcomed.exception()  # marks it as seen: after a failed handshake nobody waits for it
 
     def say(self, message: msgspec.Struct) -> None:
         if not self.transport.is_closing():
@@ -89,7 +91,7 @@ async def dial(
     name: str | None,
     on_message: OnMessage | None = None,
 ) -> Channel:
-    """A welcomed connection, or an exception and none. With TLS, the process must prove its name if that is known."""
+    """Returns after WELCOME; if it raises, there is no connection. With TLS, the process must prove this name."""
     host, port = address
     async with asyncio.timeout(_CONNECT_TIMEOUT_S):
         transport, channel = await asyncio.get_running_loop().create_connection(
@@ -103,3 +105,22 @@ async def dial(
             transport.abort()
             raise
     return channel
+
+
+async def ask(
+    dial_: Callable[[OnMessage], Awaitable[Channel]], question: msgspec.Struct, kind: type[Answer], timeout: float
+) -> Answer:
+    """Asks one question on a connection of its own, and waits for an answer of this kind."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def on_message(channel: Channel, message: Any) -> None:
+        if isinstance(message, kind) and not answer.done():
+            answer.set_result(message)
+
+    channel = await dial_(on_message)
+    try:
+        channel.say(question)
+        async with asyncio.timeout(timeout):
+            return await answer
+    finally:
+        channel.transport.abort()

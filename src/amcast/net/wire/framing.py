@@ -1,4 +1,4 @@
-"""Frames on a byte stream: four bytes of length, then as many of msgpack. Nothing is kept of a frame over the limit."""
+"""Frames on a byte stream: four bytes of length, then as many bytes of msgpack. A frame over the limit is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from struct import Struct
 from typing import cast
 
 _LENGTH = Struct(">I")
-_BUFFER = 64 << 10  # there may be many connections; one that gets larger frames grows
+_BUFFER = 64 << 10  # bytes of each connection to begin with: it grows for larger frames
 
 Frame = memoryview
 
@@ -18,13 +18,13 @@ def frame(data: bytes) -> bytes:
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Hands whole frames to `_on_frame`. They are views of the buffer: valid for the length of the call."""
+    """Hands whole frames to `_on_frame`. They are views of the buffer, valid until the call returns."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
-        self._start = 0  # of what is not handled yet
+        self._start = 0  # of the bytes that are not handled yet
         self._end = 0
         self._transport: asyncio.Transport | None = None
         self._on_frame: Callable[[Frame], None] = self._ignore
@@ -46,7 +46,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             (length,) = _LENGTH.unpack_from(view, start)
             if length > self._limit:
                 self._start = self._end = 0
-                self._refuse(f"a frame of {length} bytes is over the limit of {self._limit}")
+                self.refuse(f"a frame of {length} bytes is over the limit of {self._limit}")
                 return
             stop = start + 4 + length
             if stop > end:
@@ -58,7 +58,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._make_room(needed)
 
     def _make_room(self, needed: int) -> None:
-        """Keeps what is left at the front, in a buffer that can hold the frame that has begun."""
+        """Moves the beginning of the next frame to the front, in a buffer that can hold the whole frame."""
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
@@ -66,7 +66,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self._replace_buffer(_BUFFER)
         elif needed > len(self._buffer) - self._start:
             if needed > len(self._buffer):
-                self._replace_buffer(1 << (needed - 1).bit_length())  # the next one may be a little larger
+                self._replace_buffer(1 << (needed - 1).bit_length())  # the next one may be a bit larger
             else:
                 self._view[:left] = bytes(self._view[self._start : self._end])
                 self._start, self._end = 0, left
@@ -78,8 +78,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._view[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
-    def _refuse(self, reason: str) -> None:
-        """The other side broke the rules: subclasses tell it why before they close."""
+    def refuse(self, reason: str) -> None:
+        """The other side broke a rule: the connection is closed. Subclasses tell the other side why."""
         self._on_frame = self._ignore
         if self._transport is not None:
             self._transport.close()

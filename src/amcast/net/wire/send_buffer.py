@@ -1,4 +1,4 @@
-"""What leaves on a connection: frames are gathered, and written in one go at the end of a turn of the event loop."""
+"""What leaves on a connection: frames are gathered, and written in one go; delays between regions are added here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SMALL = 16 << 10  # bytes of a frame
 
 
 class Delay:
-    """Emulates distance: everything arrives later by a time around the mean, in order."""
+    """Emulates distance: all data arrives later by about the mean, and in order."""
 
     def __init__(self, mean_us: int, sigma: float, rng: Random) -> None:
         self._mean_s = mean_us / 1e6
@@ -27,7 +27,7 @@ class Delay:
 class SendBuffer:
     """Gathers frames, and writes them in one go at the end of a turn of the event loop.
 
-    A patient one keeps what it is given while there is no connection, up to the limit.
+    While there is no connection, a patient one keeps frames up to the limit; others drop them.
     """
 
     def __init__(self, limit: int, delay: Delay | None, is_patient: bool = False) -> None:
@@ -38,7 +38,6 @@ class SendBuffer:
         self._size = 0
         self._transport: asyncio.Transport | None = None
         self.dropped = 0
-        self.sent = 0
 
     @property
     def is_connected(self) -> bool:
@@ -53,7 +52,7 @@ class SendBuffer:
             self.flush()
 
     def add(self, data: bytes) -> bool:
-        """Whether it is the first of this turn: the caller then sees to it that `flush` is called."""
+        """Returns whether it is the first frame since the last `flush`: the caller must then call `flush` again."""
         if self._has_room(len(data)):
             self._frames.append(data)
             self._size += len(data)
@@ -67,8 +66,8 @@ class SendBuffer:
             waiting += transport.get_write_buffer_size()
         elif not self._is_patient:
             return False
-        # A frame that is large by itself must leave some time: when nothing else waits, the limit does not count. And
-        # what is large must not keep votes and heartbeats out.
+        # When nothing else waits, a frame may exceed the limit: otherwise it could never be sent. Small frames have
+        # twice the room, so that large ones do not keep out votes and heartbeats.
         return not waiting or waiting + size <= (self._limit if size > _SMALL else 2 * self._limit)
 
     def flush(self) -> None:
@@ -77,11 +76,10 @@ class SendBuffer:
             return
         frames = self._frames
         self._frames, self._size = [], 0
-        # One that is closing may not be told yet that it is lost; uvloop raises an error when it is written to.
+        # A transport can be closing while this buffer is still attached. Writing to it is an error in uvloop.
         if transport.is_closing():
             self.dropped += len(frames)
             return
-        self.sent += len(frames)
         data = frames[0] if len(frames) == 1 else b"".join(frames)
         if self._delay is None:
             transport.write(data)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, Wire, encode
+from .._messages import IngressMessage
 
 Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
 
 
-class FrMcast(Wire, frozen=True, tag="FR-MCAST"):
+class FrMcast(IngressMessage, frozen=True, tag="FR-MCAST"):
     """The initial copy of a message, stamped by its sender's clock.
 
     It goes to the source group, and in the optimistic protocol to the destinations as well. `asked` are the groups
@@ -25,8 +26,11 @@ class FrMcast(Wire, frozen=True, tag="FR-MCAST"):
     def about(self) -> tuple[MessageId, ...]:
         return (self.message.id,)
 
+    def handed_over(self) -> tuple[AppMessage, ...]:
+        return (self.message,)
 
-class BarrierRequest(Wire, frozen=True, tag="BARRIER-REQUEST"):
+
+class BarrierRequest(IngressMessage, frozen=True, tag="BARRIER-REQUEST"):
     """Please promise to send nothing any more that comes before (time, group), the timestamp of this message."""
 
     id: MessageId

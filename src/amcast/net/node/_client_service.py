@@ -1,0 +1,189 @@
+"""What a node does for a client program on one connection: checks and takes its requests, and sends it replies.
+
+Clients are not trusted. A request that breaks a rule closes the connection, with the rule as the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...core import AppMessage, GroupId, MessageId, ProcessId, encode
+from ...core.batch import problem_with_batch
+from ...core.ids import SEQ_BITS
+from ...protocols import IngressMessage, Reply, Start
+from ..security.access import Rights
+from ..wire.control import Attach, Busy, Detach, Follow, StatusQuery, Unfollow
+from ..wire.framing import Frame, frame
+from ._status import status_of
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .server import NodeServer
+
+TOO_MANY_CLIENTS = "too many clients are connected: try another process"
+_KNOWN_DST_MAX = 10_000
+_SESSIONS_MAX = 100_000
+
+
+class ClientService:
+    def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights) -> None:
+        self.sessions: set[ProcessId] = set()  # client ids that were proved on this connection, also those that left
+        self._server = server
+        self._node = server.node
+        self._connection = connection
+        self.send_frame = connection.send_frame
+        self.close = connection.close
+        self._name = name
+        self._rights = rights
+        self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
+        self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
+
+    # -- replies
+
+    def reply(self, reply: Reply) -> bool:
+        """Whether it is the first of this turn: the caller then sees to it that `send_replies` is called."""
+        is_first = not self._replies
+        ids = self._replies.get(reply.groups)
+        if ids is None:
+            self._replies[reply.groups] = [*reply.ids]
+        else:
+            ids += reply.ids
+        return is_first
+
+    def send_replies(self) -> None:
+        replies, self._replies = self._replies, {}
+        for groups, ids in replies.items():
+            self.send_frame(frame(encode(Reply(groups, tuple(ids)))))
+
+    # -- requests
+
+    def on_frame(self, data: Frame) -> None:
+        try:
+            message = self._server.requests.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._connection.refuse(f"not a request: {error}")
+            return
+        match message:
+            case Start():
+                self._on_start(message)
+            case Attach():
+                self._on_attach(message)
+            case Detach():
+                # The id stays in `sessions`: frames that it sent before may arrive after this one.
+                self._node.clients.detach(message.client, self)
+            case Follow():
+                self._on_follow(message)
+            case Unfollow():
+                self._server.followers.discard(self._connection)
+            case StatusQuery():
+                self._connection.say(status_of(self._server))
+            case IngressMessage():
+                self._on_ingress(message)
+
+    # -- sessions
+
+    def enter(self, client: ProcessId) -> None:
+        self.sessions.add(client)
+        self._node.clients.attach(client, self)
+
+    def leave(self) -> None:
+        """The connection is lost."""
+        for client in self.sessions:
+            self._node.clients.detach(client, self)
+
+    def _on_attach(self, message: Attach) -> None:
+        if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
+            self._connection.refuse("the ticket does not prove this client id")
+        elif self._node.clients.is_full:
+            self._connection.refuse(TOO_MANY_CLIENTS)
+        elif len(self.sessions) >= _SESSIONS_MAX:
+            self._connection.refuse(f"{_SESSIONS_MAX} client ids have used this connection: open another one")
+        else:
+            self.enter(message.client)
+
+    # -- messages to multicast
+
+    def _on_start(self, message: Start) -> None:
+        sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
+        size = 0
+        for each in message.messages:
+            if (
+                each.count != 1
+                or each.id >> SEQ_BITS not in sessions
+                or each.dst not in known_dst
+                or len(each.payload) > limit
+            ):
+                problem = self._problem_with(each)
+                if problem is not None:
+                    self._connection.refuse(problem)
+                    return
+            size += len(each.payload)
+        try:
+            if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
+                self._connection.say(Busy(self._node.group, tuple(busy)))
+                message = _without(message, set(busy))
+            if message.messages:
+                self._node.take(message.messages[0].id >> SEQ_BITS, message)
+        except Exception as error:
+            self._server.fail(error)
+
+    def _on_ingress(self, message: IngressMessage) -> None:
+        """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
+        problem = None
+        senders = {id_ >> SEQ_BITS for id_ in message.about()}
+        if len(senders) != 1 or not senders <= self.sessions:
+            problem = "a message carries another sender's id"
+        for each in message.handed_over():
+            problem = problem or self._problem_with(each)
+        if problem is not None:
+            self._connection.refuse(problem)
+            return
+        try:
+            self._node.take(senders.pop(), message)
+        except Exception as error:
+            self._server.fail(error)
+
+    def _problem_with(self, message: AppMessage) -> str | None:
+        limit = self._server.config.limits.message_bytes
+        if message.id >> SEQ_BITS not in self.sessions:
+            return "a message carries another sender's id"
+        if message.count != 1:
+            if not self._node.has_batches:
+                return f"{self._server.config.protocol} orders each message by itself: no batch, please"
+            problem = problem_with_batch(message, limit)
+            if problem is not None:
+                return problem
+        elif len(message.payload) > limit:
+            return f"a payload of {len(message.payload)} bytes is over the limit of {limit}"
+        return None if message.dst in self._known_dst else self._problem_with_dst(message.dst)
+
+    def _problem_with_dst(self, dst: tuple[GroupId, ...]) -> str | None:
+        if not dst or tuple(sorted(set(dst))) != dst:
+            return "the destinations of a message are not a sorted list without repetition"
+        for group in dst:
+            if not self._node.topology.has_group(group):
+                return f"there is no group g{group} to send to"
+        if not self._rights.may_send(dst):
+            return "this client has no right to send to " + ", ".join(f"g{group}" for group in dst)
+        if len(self._known_dst) < _KNOWN_DST_MAX:
+            self._known_dst.add(dst)
+        return None
+
+    # -- following
+
+    def _on_follow(self, message: Follow) -> None:
+        group, refuse = message.group, self._connection.refuse
+        if group != self._node.group:
+            refuse(f"{self._node.name} is no member of g{group}: follow a group at one of its members")
+        elif not self._rights.may_follow(group):
+            refuse(f"this client has no right to follow g{group}")
+        elif message.position < 0:
+            refuse("positions start at 0")
+        else:
+            self._server.followers.add(self._connection, message.position)
+
+
+def _without(start: Start, ids: set[MessageId]) -> Start:
+    return Start(tuple([message for message in start.messages if message.id not in ids]))

@@ -1,0 +1,65 @@
+"""How a node is: for `amcast status`, and as figures for Prometheus."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import TYPE_CHECKING
+
+from ..wire.control import Status
+from .metrics import Metrics
+from .node import Node
+
+if TYPE_CHECKING:
+    from .server import NodeServer
+
+
+def status_of(server: NodeServer) -> Status:
+    node = server.node
+    leader = node.process.leader
+    peers = {name: node.links[id_].is_connected for name, id_ in server.ids.items() if id_ != node.id}
+    return Status(
+        name=node.name,
+        group=f"g{node.group}",
+        protocol=server.config.protocol,
+        boot=node.boot,
+        is_leader=node.process.is_leader,
+        leader=None if leader is None else node.topology.name(leader),
+        delivered=node.deliveries.next,
+        open_messages=node.admission.open_messages,
+        clients=len(node.clients.channels),
+        peers=peers,
+        messages_in=node.messages_in,
+        messages_out=node.messages_out,
+        dropped=sum(link.dropped for link in node.links.values()),
+        durability=str(server.config.durability),
+        undurable=node.barrier.undurable,
+        uptime_s=round(time.monotonic() - server.started_s, 3),
+        rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        problem=_problem_of(node),
+    )
+
+
+def _problem_of(node: Node) -> str | None:
+    if node.records.waits_for_space:
+        return "the disk is full: nothing is acknowledged until there is space"
+    return None if node.trace is None else node.trace.failed
+
+
+def metrics_of(server: NodeServer) -> Metrics:
+    status = status_of(server)
+    busy = server.node.admission.turned_away
+    return {
+        "amcast_delivered_total": ("counter", "Messages delivered, by position.", status.delivered),
+        "amcast_messages_in_total": ("counter", "Messages received from peers and clients.", status.messages_in),
+        "amcast_messages_out_total": ("counter", "Messages sent to peers and clients.", status.messages_out),
+        "amcast_dropped_total": ("counter", "Messages to peers that were away or slow.", status.dropped),
+        "amcast_busy_total": ("counter", "Client messages turned away because too much was open.", busy),
+        "amcast_refused_total": ("counter", "Connections closed with a reason.", server.refused),
+        "amcast_open_messages": ("gauge", "Accepted from clients, not delivered yet.", status.open_messages),
+        "amcast_clients": ("gauge", "Clients connected.", status.clients),
+        "amcast_is_leader": ("gauge", "1 if this process leads its group.", float(status.is_leader)),
+        "amcast_peers_connected": ("gauge", "Links that are up.", sum(status.peers.values())),
+        "amcast_undurable_records": ("gauge", "Records on their way to the disk.", status.undurable),
+        "amcast_resident_megabytes": ("gauge", "Peak resident memory.", status.rss_mb),
+    }

@@ -1,0 +1,131 @@
+"""How many messages of clients a leader takes before it says BUSY, and what makes room again."""
+
+from __future__ import annotations
+
+import pytest
+
+from amcast.core import AppMessage, message_id, pack
+from amcast.net.config import Limits
+from amcast.net.node._admission import Admission
+from amcast.net.node._clients import Clients
+from amcast.protocols import Reply
+
+ANN, BOB = 7, 8
+
+
+def message(client: int, seq: int, size: int = 10) -> AppMessage:
+    return AppMessage(message_id(client, seq), (1,), bytes(size))
+
+
+def admit(admission: Admission, *messages: AppMessage) -> list[int]:
+    return admission.admit(messages, sum(len(each.payload) for each in messages))
+
+
+@pytest.fixture
+def admission() -> Admission:
+    made = Admission(Limits(open_messages=3, open_bytes=100))
+    made.enter(ANN)
+    made.enter(BOB)
+    return made
+
+
+def test_what_exceeds_the_limit_is_turned_away_until_a_reply_makes_room(admission: Admission) -> None:
+    many = [message(ANN, seq) for seq in range(5)]
+    assert admit(admission, *many) == [many[3].id, many[4].id]
+    assert (admission.open_messages, admission.open_bytes, admission.turned_away) == (3, 30, 2)
+    admission.close(ANN, [many[0].id, many[2].id])
+    assert (admission.open_messages, admission.open_bytes) == (1, 10)
+    assert admit(admission, many[3], many[4]) == []
+    assert (admission.open_messages, admission.turned_away) == (3, 2)
+
+
+def test_bytes_have_a_limit_of_their_own(admission: Admission) -> None:
+    large, larger, small = message(ANN, 0, 60), message(ANN, 1, 50), message(ANN, 2, 40)
+    assert admit(admission, large, larger, small) == [larger.id]
+    assert (admission.open_messages, admission.open_bytes) == (2, 100)
+
+
+def test_a_message_that_is_sent_again_counts_once(admission: Admission) -> None:
+    many = [message(ANN, seq) for seq in range(3)]
+    assert admit(admission, *many) == []
+    assert admit(admission, *many) == []
+    assert (admission.open_messages, admission.open_bytes) == (3, 30)
+    admission.close(ANN, [many[0].id])
+    admission.close(ANN, [many[0].id])  # a reply may come again as well
+    assert (admission.open_messages, admission.open_bytes) == (2, 20)
+
+
+def test_a_batch_counts_as_its_messages_and_is_taken_whole(admission: Admission) -> None:
+    batch = pack([message(ANN, seq, 1) for seq in range(5)])
+    assert admit(admission, batch) == [], "were it refused above the limit, it could never be sent"
+    assert admission.open_messages == 5
+    assert admit(admission, message(BOB, 0)) == [message(BOB, 0).id]
+    admission.close(ANN, [batch.id])
+    assert (admission.open_messages, admission.open_bytes) == (0, 0)
+
+
+def test_a_client_that_leaves_makes_room_for_others(admission: Admission) -> None:
+    admit(admission, message(ANN, 0), message(ANN, 1), message(BOB, 0))
+    admission.leave(ANN)
+    assert (admission.open_messages, admission.open_bytes) == (1, 10)
+    assert admit(admission, message(ANN, 2)) == [], "it was sent before its client left"
+    assert admission.open_messages == 1, "no reply would ever close it"
+
+
+def test_one_that_no_longer_leads_has_nothing_open(admission: Admission) -> None:
+    admit(admission, message(ANN, 0), message(BOB, 0))
+    admission.clear()
+    assert (admission.open_messages, admission.open_bytes) == (0, 0)
+    admission.close(ANN, [message(ANN, 0).id])
+    assert (admission.open_messages, admission.open_bytes) == (0, 0)
+
+
+class Line:
+    """A connection that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.is_closed = False
+
+    def reply(self, reply: Reply) -> bool:
+        raise AssertionError("nothing is replied here")
+
+    def send_replies(self) -> None: ...
+
+    def send_frame(self, data: bytes) -> None:
+        self.frames.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_client_that_comes_on_another_connection_leaves_the_first() -> None:
+    clients, first, second = Clients(Limits(clients=2)), Line(), Line()
+    clients.attach(ANN, first)
+    admit(clients.admission, message(ANN, 0))
+    clients.attach(ANN, first)
+    assert clients.admission.open_messages == 1, "the same connection: nothing has changed"
+    clients.attach(ANN, second)
+    assert (first.is_closed, second.is_closed) == (True, False)
+    assert clients.admission.open_messages == 0
+    admit(clients.admission, message(ANN, 1))
+    clients.detach(ANN, first)  # its end comes later
+    assert clients.channels == {ANN: second}
+    assert clients.admission.open_messages == 1
+    clients.detach(ANN, second)
+    assert (clients.channels, clients.admission.open_messages) == ({}, 0)
+
+
+def test_replies_wait_for_a_client_that_is_still_connecting() -> None:
+    clients, line = Clients(Limits()), Line()
+    for number in range(100):
+        clients.send(ANN, b"%d" % number)
+    clients.attach(ANN, line)
+    assert line.frames == [b"%d" % number for number in range(64)]
+    clients.send(ANN, b"direct")
+    assert line.frames[64:] == [b"direct"]
+    other = Line()
+    for client in range(1_000, 2_001):
+        clients.send(client, b"x")
+    clients.attach(1_000, other)
+    assert other.frames == [], "too many clients never came: the first one is forgotten"
