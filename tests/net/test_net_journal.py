@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
+from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
 from amcast.net.disk import _delivery_files as _history
 from amcast.net.disk import _segments
 from amcast.net.disk import deliveries as journal
@@ -82,7 +82,7 @@ def test_messages_of_batches_are_read_one_by_one(tmp_path: Path, segment_bytes: 
         while len(expected) < 120 * (life + 1):
             first, entry = len(expected), batch_entry(len(expected), rng.choice((1, 2, 7, 30)))
             log.extend([entry]) if rng.random() < 0.5 else log.append(first, *entry)
-            expected += unpack_delivery(*entry)
+            expected += [(each, ts) for _, each, ts in unpack_deliveries(first, [entry], has_batches=True)]
             if rng.random() < 0.4:
                 log.flush()
         assert log.next == len(expected)

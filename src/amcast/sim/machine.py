@@ -21,11 +21,12 @@ from ..core import (
     Process,
     ProcessId,
     Record,
+    StampedMessage,
     TimerKey,
     Timestamp,
     Wire,
     encode,
-    unpack_delivery,
+    unpack_deliveries,
 )
 from .disk import Disk
 from .engine import EventLoop
@@ -308,25 +309,18 @@ class Machine(Outbox):
             self._observer.saw_multicast(self.id, message)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        self.deliver_all(position, ((message, final_ts),))
+
+    def deliver_all(self, first: int, batch: Sequence[StampedMessage]) -> None:
         if self._is_gated:
-            self._effect(self._deliver_now, position, message, final_ts)
+            self._effect(self._deliver_now, first, batch)
         else:
-            self._deliver_now(position, message, final_ts)
+            self._deliver_now(first, batch)
 
-    def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        if self._has_batches:
-            for place, (each, ts) in enumerate(unpack_delivery(message, final_ts), position):
-                self._observer.saw_delivery(self.id, place, each, ts, False)
-        else:
-            self._observer.saw_delivery(self.id, position, message, final_ts, False)
-
-    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
-        if self._is_gated or self._has_batches:
-            super().deliver_all(first, batch)
-            return
+    def _deliver_now(self, first: int, batch: Sequence[StampedMessage]) -> None:
         saw_delivery, id_ = self._observer.saw_delivery, self.id
-        for position, (message, final_ts) in enumerate(batch, first):
-            saw_delivery(id_, position, message, final_ts, False)
+        for position, message, ts in unpack_deliveries(first, batch, self._has_batches):
+            saw_delivery(id_, position, message, ts, False)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         self._effect(self._observer.saw_delivery, self.id, position, message, None, True)

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import msgspec
 
-from ...core import AppMessage, encode
+from ...core import AppMessage, StampedMessage, encode
 from ._files import CorruptLogError, is_full, read_at, sync, sync_folder
 from ._segments import (
     DELIVERED,
@@ -34,8 +34,6 @@ from ._segments import (
     tidy,
     unpack_header,
 )
-
-StampedMessage = tuple[AppMessage, int | None]  # a message, or a batch of them
 
 _FRAME_ENTRIES = 512  # so that a message can be read without those of a whole turn
 _INDEX_MESSAGES = 1_000

@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core import AppMessage, message_name, unpack_delivery
-from ._delivery_files import ENTRY_BYTES, DeliveryFiles, StampedMessage, entry_bytes, sync_and_close
+from ...core import AppMessage, StampedMessage, message_name, unpack_deliveries
+from ._delivery_files import ENTRY_BYTES, DeliveryFiles, entry_bytes, sync_and_close
 from ._files import CorruptLogError, is_full, locked
 from .records import SEGMENT_BYTES, Durability
 
@@ -94,7 +94,7 @@ class DeliveryLog:
                 self._folder / "delivered-*", f"positions {self.next} to {position - 1} were delivered and are missing"
             )
         assert position + message.count <= self.next, "a batch is kept whole"
-        for place, (each, _) in enumerate(self._unpacked(message, ts), position):
+        for place, each, _ in unpack_deliveries(position, ((message, ts),), self._has_batches):
             known = self._known(place)
             if known is not None and known.id != each.id:
                 raise AssertionError(
@@ -110,9 +110,6 @@ class DeliveryLog:
             at.append(next_)
             next_ += message.count
         self.next = next_
-
-    def _unpacked(self, message: AppMessage, ts: int | None) -> Sequence[StampedMessage]:
-        return unpack_delivery(message, ts) if self._has_batches else ((message, ts),)
 
     def skip_to(self, position: int) -> None:
         """State was handed over that covers all below this position. What is known of it already stays."""
@@ -205,8 +202,8 @@ class DeliveryLog:
                 begins, entries = self._files.read(position, limit_bytes)
             else:
                 begins, entries = self._read_window(position, limit_bytes)
-        messages = [each for message, ts in entries for each in self._unpacked(message, ts)]
-        return messages[position - begins :]
+        unpacked = unpack_deliveries(begins, entries, self._has_batches)
+        return [(message, ts) for at, message, ts in unpacked if at >= position]
 
     def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
         found: list[StampedMessage] = []

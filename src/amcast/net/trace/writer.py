@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, unpack, unpack_ids
+from ...core import AppMessage, GroupId, MessageId, ProcessId, StampedMessage, delivery_runs, unpack
 from ...core.batch import common_size
 from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
@@ -75,21 +75,11 @@ class TraceWriter:
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
         self._deliveries.append(_pack_run(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
 
-    def deliver_all(
-        self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]], has_batches: bool, t_us: int
-    ) -> None:
-        """Messages and batches, from a position on. With batches, timestamps are theirs: see `core.batch`."""
-        scale = BATCH_LIMIT if has_batches else 1
+    def deliver_all(self, first: int, batch: Sequence[StampedMessage], has_batches: bool, t_us: int) -> None:
+        """Final deliveries, of messages and batches, at the positions from `first` on."""
         rows = self._deliveries
-        for message, ts in batch:
-            stamp, step = (NULL, 0) if ts is None else (ts * scale, 1)
-            ids = unpack_ids(message)
-            if isinstance(ids, range):
-                rows.append(_pack_run(first, message.id, FINAL, stamp, t_us, message.count))
-            else:
-                for index, id_ in enumerate(ids):
-                    rows.append(_pack_run(first + index, id_, FINAL, stamp + index * step, t_us, 1))
-            first += message.count
+        for position, id_, ts, count in delivery_runs(first, batch, has_batches):
+            rows.append(_pack_run(position, id_, FINAL, NULL if ts is None else ts, t_us, count))
 
     def restored(self, position: int, t_us: int) -> None:
         """State was handed over that covers all positions below this one. It has its place among the deliveries."""
