@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from amcast.check import check_run
-from amcast.net.trace._merge import Ids
+from amcast.net.trace._multicasts import Ids
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.sim.faults import KINDS

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
-from amcast.net.trace._merge import multicasts_of
+from amcast.net.trace._multicasts import multicasts_of
 from amcast.net.trace._rawfile import HEADER_BYTES, ROWS, raw_files
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
@@ -304,4 +304,4 @@ def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, sizes:
     assert rows["ts"].tolist() == [*stamps, *[NULL] * count]
     files["deliveries"].take_rows(count + 1)
     assert files["deliveries"].rows()["msg"].tolist() == ids
-    assert len(files["deliveries"].rows_before()) == count + 1
+    assert len(files["deliveries"].rows_taken()) == count + 1

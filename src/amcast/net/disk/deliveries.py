@@ -70,7 +70,7 @@ class DeliveryLog:
         segment_bytes: int = SEGMENT_BYTES,
         has_batches: bool = False,
     ) -> DeliveryLog:
-        """`has_batches`: the protocol takes batches, and its timestamps are scaled to leave room for them (`core.batch`)."""
+        """`has_batches`: whether the protocol takes batches. Timestamps depend on it, see `core.batch`."""
         if durability is Durability.MEMORY:
             return DeliveryLog(folder, None, -1, keep_messages, has_batches)
         with locked(folder) as (lock, stack):
