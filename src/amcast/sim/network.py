@@ -10,7 +10,7 @@ from random import Random
 
 from ..core import Latency, ProcessId, Topology
 
-_FACTORS = 8_192  # normally distributed numbers drawn once and gone round in: drawing is dear, and this is enough
+_FACTORS = 8_192  # normally distributed numbers, drawn once and used in a cycle: to draw one a message costs too much
 
 
 class _Link:
