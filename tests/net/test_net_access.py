@@ -62,7 +62,7 @@ def test_other_tokens_have_none(token: str) -> None:
 
 
 def test_without_a_file_everyone_may_do_everything() -> None:
-    rights = Access.open().check("")
+    rights = Access.unrestricted().check("")
     assert rights is not None
     assert rights.may_send((1, 2, 3))
     assert rights.may_follow(7)
@@ -287,7 +287,7 @@ def test_reprs_show_no_secret() -> None:
     tickets = Tickets(b"the-secret-of-the-whole-cluster!")
     assert repr(rights) == str(rights) == "Rights('alice', send=g1,g2, follow=*)"
     assert repr(known) == "Access(1 tokens)"
-    assert repr(Access.open()) == "Access(open)"
+    assert repr(Access.unrestricted()) == "Access(unrestricted)"
     assert repr(Rights("x", frozenset(), None)) == "Rights('x', send=none, follow=*)"
     shown = f"{known!r} {known} {tickets!r} {tickets}"
     for secret in (

@@ -2,13 +2,13 @@
 
 One folder holds it all:
 
-    ca.crt       ca.key         the CA; its key is needed to issue and by no node: keep it where nobody else comes
+    ca.crt       ca.key         the CA; its key is needed to issue certificates, and by no node: keep it safe
     g1.p0.crt    g1.p0.key      a process, which serves and dials
     alice.crt    alice.key      a client, which dials only: its certificate is refused as a server's
     cluster.secret              32 random bytes, the same on all nodes
 
-Keys are EC P-256. Files appear whole or not at all, and none is overwritten unless forced. Where a company has a PKI of
-its own, its certificates do as well: what counts is the identity among the alternative names (see `identity.py`).
+Keys are EC P-256. Files appear whole or not at all, and none is overwritten without `force`. Certificates of a
+company's own PKI do as well, if they have an identity among their alternative names (`identity.py`).
 """
 
 from __future__ import annotations
@@ -29,22 +29,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ...core import UsageError
-from ._files import PUBLIC, SECRET, Draft, read_file, write_all
+from ._files import CA, PUBLIC, SECRET, SECRET_FILE, Draft, cert_and_key, read_file, write_all
 from .identity import Identity, Kind, identity
 
-SECRET_FILE = "cluster.secret"
 SECRET_BYTES = 32
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-_CA = "ca"
 _CA_VALIDITY = timedelta(days=3653)
 _LEAF_VALIDITY = timedelta(days=365)
-_CLOCK_SKEW = timedelta(hours=1)  # machines whose clocks are behind take a new certificate too
+_CLOCK_SKEW = timedelta(hours=1)  # so much earlier a certificate is valid, for machines whose clocks are behind
 _DNS_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 class Made(NamedTuple):
-    """Files that were made. The secret has neither certificate nor date."""
+    """Files that were made. The secret has no certificate and no date."""
 
     what: Literal["ca", "process", "client", "secret"]
     name: str
@@ -54,7 +52,7 @@ class Made(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """A certificate with its key, on their way to the disk or back from it."""
+    """A certificate with its key, in memory."""
 
     cert: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -64,11 +62,11 @@ class _Signed(NamedTuple):
 
 
 def make_ca(folder: str | Path, *, force: bool = False, now: datetime | None = None) -> Made:
-    """Forced, it makes all certificates void that the old one issued."""
+    """With `force` it replaces an old CA, and all certificates that the old one issued are refused from then on."""
     folder = Path(folder)
     authority = _new_authority(now or datetime.now(UTC))
-    write_all(_drafts(folder, _CA, authority, force))
-    return _made("ca", folder, _CA, authority)
+    write_all(_drafts(folder, CA, authority, force))
+    return _made("ca", folder, CA, authority)
 
 
 def issue(
@@ -89,27 +87,27 @@ def issue(
 
 
 def cluster_secret(folder: str | Path, *, force: bool = False) -> Path:
-    """Forced, clients must connect anew to be given a ticket that is valid."""
+    """With `force` it replaces an old secret: tickets that were signed with it are refused from then on."""
     draft = _secret_draft(Path(folder), force)
     write_all([draft])
     return draft.path
 
 
 def set_up(folder: str | Path, wanted: Sequence[Identity], *, force: bool = False) -> list[Made]:
-    """The CA and the secret where they are missing, and all that is wanted: everything or nothing.
+    """Makes the wanted certificates, and the CA and the secret if they are missing: all of it or nothing.
 
-    Force is for what is wanted: the CA and the secret stay.
+    `force` replaces wanted certificates that exist, but never the CA or the secret.
     """
     folder = Path(folder)
     now = datetime.now(UTC)
     made: list[Made] = []
     drafts: list[Draft] = []
-    if any(os.path.lexists(path) for path in _paths(folder, _CA)):
+    if any(os.path.lexists(path) for path in cert_and_key(folder, CA)):
         authority = _load_authority(folder)
     else:
         authority = _new_authority(now)
-        drafts += _drafts(folder, _CA, authority, False)
-        made.append(_made("ca", folder, _CA, authority))
+        drafts += _drafts(folder, CA, authority, False)
+        made.append(_made("ca", folder, CA, authority))
     for who in wanted:
         signed = _new_leaf(authority, who, LOOPBACK if who.kind == "process" else (), now)
         drafts += _drafts(folder, who.name, signed, force)
@@ -122,16 +120,12 @@ def set_up(folder: str | Path, wanted: Sequence[Identity], *, force: bool = Fals
     return made
 
 
-def _paths(folder: Path, name: str) -> tuple[Path, Path]:
-    return folder / f"{name}.crt", folder / f"{name}.key"
-
-
 def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
-    return Made(what, name, *_paths(folder, name), signed.cert.not_valid_after_utc)
+    return Made(what, name, *cert_and_key(folder, name), signed.cert.not_valid_after_utc)
 
 
 def _drafts(folder: Path, name: str, signed: _Signed, force: bool) -> list[Draft]:
-    cert, key = _paths(folder, name)
+    cert, key = cert_and_key(folder, name)
     plain = signed.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -146,7 +140,7 @@ def _secret_draft(folder: Path, force: bool) -> Draft:
 
 
 def _load_authority(folder: Path) -> _Signed:
-    cert_file, key_file = _paths(folder, _CA)
+    cert_file, key_file = cert_and_key(folder, CA)
     cert_bytes = read_file(cert_file, "the CA's certificate", "restore it, or start in a new folder")
     key_bytes = read_file(key_file, "the CA's key", "issue where it is kept, or start in a new folder")
     try:
