@@ -36,8 +36,6 @@ from .identity import NAME_RULE, is_plain_name
 
 Groups = frozenset[GroupId] | None  # None is every group, even one that is added later
 
-TICKET_BYTES = 32
-
 _EVERYTHING = "*"
 _TOKEN_PREFIX = "amcast_"  # so that scanners for leaked secrets recognise one
 _FIELDS = ("name", "sha256", "send", "follow", "expires")
@@ -114,8 +112,7 @@ class Tickets:
     __slots__ = ("_secret",)
 
     def __init__(self, secret: bytes) -> None:
-        if len(secret) < _SECRET_BYTES_MIN:
-            raise UsageError(f"the cluster's secret is shorter than {_SECRET_BYTES_MIN} bytes: make a new one")
+        assert len(secret) >= _SECRET_BYTES_MIN
         self._secret = secret
 
     @classmethod
