@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from ._files import CorruptLogError, is_used, sync_folder
+from ._files import CorruptLogError, sync_folder
 from ._segments import (
     FILE_HEADER,
     RECORDS,
@@ -112,7 +112,3 @@ def _read_snapshot(path: Path, number: int, salt: int) -> bytes:
     if data[: FILE_HEADER + _CHECKSUM] != start + crc32(record, salt).to_bytes(_CHECKSUM, "little"):
         raise CorruptLogError(path, "this snapshot is damaged, or of another log or version")
     return record
-
-
-def was_used(folder: Path, recovered: Recovered) -> bool:
-    return bool(recovered.records) or is_used(folder)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ...core import UsageError
 from ._files import CorruptLogError, is_used, locked, mark_used
-from ._recovery import Recovered, recover, was_used
+from ._recovery import Recovered, recover
 from ._segments import RECORDS, SNAPSHOT, files
 from ._writer import Job, RecordWriter
 
@@ -55,11 +55,10 @@ class RecordLog:
     def __init__(
         self, folder: Path, durability: Durability, lock: int, found: Recovered | None, writer: RecordWriter | None
     ) -> None:
-        self.folder = folder
-        self.durability = durability
+        self._folder = folder
         self.recovered = found.records if found else []
         self.note = found.note if found else None  # for people: that a torn write was cut off
-        self.is_new = not (was_used(folder, found) if found else is_used(folder))
+        self.is_new = not (self.recovered or is_used(folder))
         self._lock = lock
         self._writer = writer
         self._is_marked = durability is Durability.SYNC or not self.is_new  # in sync mode the writer does it
@@ -109,7 +108,8 @@ class RecordLog:
     def append(self, record: bytes) -> int:
         """Returns the record's number: 1, 2, 3... over all boots of the process."""
         if not self._is_marked:
-            self._mark()
+            mark_used(self._folder)
+            self._is_marked = True
         if self._writer is not None:
             self._pending.append(record)
         self._last += 1
@@ -145,10 +145,6 @@ class RecordLog:
         if self._pending:
             self._jobs.append(Job(self._last - len(self._pending) + 1, self._pending, False))
             self._pending = []
-
-    def _mark(self) -> None:
-        mark_used(self.folder)
-        self._is_marked = True
 
 
 def _refuse_records(folder: Path) -> None:

@@ -67,14 +67,12 @@ class Header(NamedTuple):
     group: GroupId
     boot: int
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.table}.{self.process}.{self.boot}.raw"
 
-def file_name(table: str, process: ProcessId, boot: int) -> str:
-    return f"{table}.{process}.{boot}.raw"
-
-
-def encode_header(header: Header) -> bytes:
-    number = FLUSH_ORDER.index(header.table)
-    return _HEADER.pack(MAGIC, VERSION, number, 0, header.process, header.group, header.boot)
+    def encode(self) -> bytes:
+        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], self.process, self.group, self.boot)
 
 
 class RawFile:
@@ -204,7 +202,7 @@ def _open(path: Path) -> RawFile | None:
     _, version, number, _, process, group, boot = fields
     if version != VERSION:
         raise UsageError(f"{path} was written by another version of amcast: collect it with that one")
-    table = FLUSH_ORDER[number] if number < len(FLUSH_ORDER) else "?"
-    if file_name(table, process, boot) != path.name:
-        raise UsageError(f"{path} is {file_name(table, process, boot)} by its header: give it its name back")
-    return RawFile(path, Header(table, process, group, boot))
+    header = Header(FLUSH_ORDER[number] if number < len(FLUSH_ORDER) else "?", process, group, boot)
+    if header.file_name != path.name:
+        raise UsageError(f"{path} is {header.file_name} by its header: give it its name back")
+    return RawFile(path, header)

@@ -22,18 +22,7 @@ from ...core.batch import common_size
 from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
-from ._rawfile import (
-    CLOSED,
-    DELIVERY_RUN,
-    END_AT,
-    FAILED,
-    FLUSH_ORDER,
-    MULTICAST_RUN,
-    STATE,
-    Header,
-    encode_header,
-    file_name,
-)
+from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
@@ -155,14 +144,14 @@ class TraceWriter:
         """Fails if the file exists: two nodes have the same id, or two boots the same number."""
         if self.failed is not None:
             return _NO_FILE
-        path = self._folder / file_name(header.table, header.process, header.boot)
+        path = self._folder / header.file_name
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             self._stop(error)
             return _NO_FILE
-        self._write(file, encode_header(header))
+        self._write(file, header.encode())
         return file
 
     def _write(self, file: int, data: bytes) -> None:
