@@ -63,7 +63,7 @@ class Owner:
 
 
 class FaultyDisk:
-    """Watches and spoils what is written: a full disk takes half of what it is given and then no more."""
+    """Records what is written, and fails when told to: a full disk writes half of the bytes, then nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.write_error: int | None = None
@@ -120,7 +120,7 @@ class PowerLoss:
     def _sync_folder(self, fd: int) -> None:
         if Path(os.readlink(f"/proc/self/fd/{fd}")) == self._folder:
             self._names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
-            # The inode of a file that is gone may be given to the next one, which has nothing of it.
+            # The inode of a deleted file may be given to a new one, which must not inherit its content.
             self._contents = {inode: data for inode, data in self._contents.items() if inode in self._names.values()}
             self.on_sync()
 

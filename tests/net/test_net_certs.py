@@ -161,7 +161,7 @@ def test_a_disk_that_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_who_comes_second_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both looked, and saw no file."""
+    """Another program makes the file after this one has looked for it."""
     (tmp_path / "cluster.secret").write_text("mine")
     monkeypatch.setattr(_files.os.path, "lexists", lambda path: False)
     with pytest.raises(UsageError, match=r"cluster\.secret exists"):

@@ -1,4 +1,4 @@
-"""What a node writes survives its death, a full disk does not kill it, and damaged files are told by name."""
+"""Raw traces: what a node writes outlives it, a full disk ends the trace and not the node, damaged files are named."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ class _Drawer:
                 return [Skew(at, process, rng.randrange(-50_000, 50_000), rng.uniform(-0.1, 0.1))]
 
     def _doom(self, process: ProcessId) -> bool:
-        """Whether the group can spare this member; if so, it is spent."""
+        """Whether the group can lose this member for good. If so, it counts as lost."""
         group = self._topology.group_of(process)
         if group is None or process in self._doomed or not self._spare[group]:
             return False

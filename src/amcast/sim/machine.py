@@ -42,7 +42,7 @@ class CpuCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observer(Protocol):
-    """Sees all that happens: it writes the trace, and knows when a run is over."""
+    """Is told of all that happens: it records the trace, and knows when a run is over."""
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None: ...
     def saw_delivery(
@@ -52,7 +52,7 @@ class Observer(Protocol):
     def saw_restart(self, process: ProcessId) -> None: ...
     @property
     def record_wire(self) -> Callable[..., None]:
-        """For the many messages that speak of one application message or none; others go to `saw_wire`."""
+        """Records a wire message that is about one application message or none. For the others there is `saw_wire`."""
 
     def saw_wire(
         self,

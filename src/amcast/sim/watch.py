@@ -52,7 +52,7 @@ class OptimisticDeliveries:
     def __init__(self) -> None:
         self._ids = array("q")
         self._before: frozenset[MessageId] = frozenset()  # delivered in earlier boots, optimistically or finally
-        self._first = 0  # the position in the run of this boot's position 0, less the guesses that were left out
+        self._first = 0  # what is added to positions of this boot: the guesses before it, less those that were left out
 
     def begin_boot(self, final: FinalDeliveries | None) -> None:
         self._before = frozenset(self._ids) | frozenset(() if final is None else final.ids)
