@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amcast.core import BATCH_LIMIT, AppMessage, encode, message_id, pack, seq_of, unpack, unpack_delivery, unpack_ids
+from amcast.core import BATCH_LIMIT, AppMessage, delivery_runs, encode, message_id, pack, unpack, unpack_deliveries
 from amcast.core.batch import Parts, common_size, count_messages, problem_with_batch
 from amcast.core.ids import SEQ_LIMIT
 
@@ -26,7 +26,6 @@ def test_what_is_packed_comes_out_again(drawn: Drawn) -> None:
     batch = pack(messages)
     assert (batch.id, batch.dst, batch.count) == (messages[0].id, (1, 2), len(messages))
     assert unpack(batch) == messages
-    assert list(unpack_ids(batch)) == [message.id for message in messages]
     sizes = {len(message.payload) for message in messages}
     is_run = messages[-1].id - messages[0].id == len(messages) - 1
     assert common_size(batch) == (sizes.pop() if is_run and len(sizes) == 1 else None)
@@ -38,17 +37,45 @@ def test_what_is_packed_comes_out_again(drawn: Drawn) -> None:
 def test_timestamps_of_messages_rise_where_those_of_batches_do(
     drawn: list[tuple[int, Drawn]],
 ) -> None:
-    stamps = [ts for clock, some in sorted(drawn) for _, ts in unpack_delivery(pack(messages_of(some)), clock)]
+    delivered = [(pack(messages_of(some)), clock) for clock, some in sorted(drawn)]
+    stamps = [ts for _, _, ts in unpack_deliveries(0, delivered, has_batches=True)]
     assert all(ts is not None for ts in stamps)
     assert stamps == sorted(set(stamps), key=lambda ts: ts or 0)
-    assert all(ts is None for _, ts in unpack_delivery(pack(messages_of(drawn[0][1])), None))
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(0, 1 << 30), PAYLOADS), max_size=5), st.integers(0, 1_000))
+def test_the_messages_of_batches_are_delivered_one_by_one(drawn: list[tuple[int | None, Drawn]], first: int) -> None:
+    delivered = [(pack(messages_of(some)), clock) for clock, some in drawn]
+    expected = [
+        (message, None if clock is None else clock * BATCH_LIMIT + index)
+        for clock, some in drawn
+        for index, message in enumerate(messages_of(some))
+    ]
+    unpacked = list(unpack_deliveries(first, delivered, has_batches=True))
+    assert unpacked == [(position, message, ts) for position, (message, ts) in enumerate(expected, first)]
+    in_runs = [
+        (position + index, id_ + index, None if ts is None else ts + index)
+        for position, id_, ts, count in delivery_runs(first, delivered, has_batches=True)
+        for index in range(count)
+    ]
+    assert in_runs == [(position, message.id, ts) for position, message, ts in unpacked]
+
+
+def test_a_batch_with_consecutive_ids_is_one_run() -> None:
+    batch = pack(messages_of([(seq, b"x" * seq) for seq in range(5, 25)]))
+    assert list(delivery_runs(3, [(batch, 7)], has_batches=True)) == [(3, batch.id, 7 * BATCH_LIMIT, 20)]
+
+
+def test_without_batches_timestamps_are_the_protocol_s_own() -> None:
+    message = AppMessage(message_id(SENDER, 3), (1,), b"x")
+    assert list(unpack_deliveries(4, [(message, 7)], has_batches=False)) == [(4, message, 7)]
+    assert list(delivery_runs(4, [(message, 7)], has_batches=False)) == [(4, message.id, 7, 1)]
 
 
 def test_one_message_is_no_batch() -> None:
     message = AppMessage(message_id(SENDER, 3), (1,), b"x")
     assert pack([message]) is message
     assert unpack(message) == [message]
-    assert (list(unpack_ids(message)), seq_of(unpack_ids(message)[0])) == ([message.id], 3)
 
 
 def batch_of(count: int, parts: object) -> AppMessage:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amcast.net.disk import _files as _disk
-from amcast.net.disk import _writer
+from amcast.net.disk import _files, _writer
 from amcast.net.disk.records import Durability, RecordLog
 
 WAIT_S = 60  # only a hang takes that long
@@ -64,7 +63,7 @@ class Owner:
 
 
 class FaultyDisk:
-    """Watches and spoils what is written: a full disk takes half of what it is given and then no more."""
+    """Records what is written, and fails when told to: a full disk writes half of the bytes, then nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.write_error: int | None = None
@@ -73,9 +72,9 @@ class FaultyDisk:
         self.writes: list[bytes] = []
         self._changed = threading.Condition()
         self._pwrite = os.pwrite
-        self._sync = _disk._fdatasync
+        self._sync = _files._fdatasync
         monkeypatch.setattr(os, "pwrite", self._write_some)
-        monkeypatch.setattr(_disk, "_fdatasync", self._sync_some)
+        monkeypatch.setattr(_files, "_fdatasync", self._sync_some)
         monkeypatch.setattr(_writer, "_PAUSE_S", 0.001)
 
     def _write_some(self, fd: int, data: bytes | memoryview, offset: int) -> int:
@@ -111,7 +110,7 @@ class PowerLoss:
         self._names: dict[str, int] = {}  # to inodes
         self._contents: dict[int, bytes] = {}
         self.on_sync: Callable[[], object] = lambda: None  # after each, of a file or of the folder
-        monkeypatch.setattr(_disk, "_fdatasync", self._sync_file)
+        monkeypatch.setattr(_files, "_fdatasync", self._sync_file)
         monkeypatch.setattr(os, "fsync", self._sync_folder)
 
     def _sync_file(self, fd: int) -> None:
@@ -121,7 +120,7 @@ class PowerLoss:
     def _sync_folder(self, fd: int) -> None:
         if Path(os.readlink(f"/proc/self/fd/{fd}")) == self._folder:
             self._names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
-            # The inode of a file that is gone may be given to the next one, which has nothing of it.
+            # The inode of a deleted file may be given to a new one, which must not inherit its content.
             self._contents = {inode: data for inode, data in self._contents.items() if inode in self._names.values()}
             self.on_sync()
 

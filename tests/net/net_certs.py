@@ -10,11 +10,22 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from amcast.net.security.certs import Made
+from amcast.net.security.certs import Made, set_up
+from amcast.net.security.identity import Identity
 from amcast.net.security.tls import client_context, server_context
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 FAR_AHEAD = datetime(2120, 1, 1, tzinfo=UTC)
+
+
+def make_ca(folder: Path, now: datetime | None = None) -> Made:
+    return set_up(folder, [], now=now)[0]
+
+
+def issue(folder: Path, who: Identity, now: datetime | None = None) -> Made:
+    """By the CA that is in the folder already, with the secret."""
+    (made,) = set_up(folder, [who], now=now)
+    return made
 
 
 def serve(folder: Path, name: str) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Simulated runs whose machines also trace as nodes do: each boot into files of its own, every repeat written again."""
+"""Simulated runs whose machines trace as nodes do: each boot into its own files, repeated deliveries included."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from amcast.sim.watch import Watch
 from amcast.trace import FINAL, OPTIMISTIC, Recorder
 from amcast.trace.schema import CRASH, RESTART, RESTORED
 
-NETWORK = 10_000  # whoever writes down what the network does
+NETWORK = 10_000  # the process in whose files the network's rows are
 EPOCH_US = 1_790_000_000_000_000  # nodes have the time of day
 
 
 class NodeTraces:
-    """One writer a process; a new one when it starts again, none while it is down."""
+    """One writer for each process that is up, a new one for each boot."""
 
     def __init__(self, folder: Path, groups: dict[ProcessId, int | None]) -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class NodeTraces:
 
 
 def kill(writer: TraceWriter) -> None:
-    """All is written, and nobody says that it is."""
+    """Leaves the files as a kill does: all rows are written, and no mark says that the end was orderly."""
     writer.flush()
     for file, _ in writer._files:
         os.close(file)
@@ -89,7 +89,7 @@ def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyP
             super().saw_multicast(process, message)
             size = len(message.payload)
             self.writer(process).multicast(message.id, process, message.seq, message.dst, self.now(), size)
-            for group in message.dst:  # and whoever hears of it, later
+            for group in message.dst:  # processes that hear of it record it too, later
                 member = traces.of(self._topology.members(group)[0])
                 if member is not None:
                     member.multicast(message.id, process, message.seq, message.dst, self.now() + 5, size)

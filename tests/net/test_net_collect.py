@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from amcast.check import check_run
-from amcast.net.trace._merge import Ids
+from amcast.net.trace._multicasts import Ids
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
-from amcast.sim.watch import DeliveredSoFar, GuessLog
+from amcast.sim.watch import FinalDeliveries, OptimisticDeliveries
 from amcast.trace import FINAL, OPTIMISTIC, GroupInfo, Recorder, Run, RunInfo, read_run, read_run_info
 from amcast.trace.schema import CRASH, RESTART, RESTORED, encode_run_info
 from tests.net.raw_traces import kill, restored_of, simulate_nodes
@@ -101,11 +101,11 @@ def test_a_swapped_delivery_is_caught(tmp_path: Path) -> None:
     assert {name for name, verdict in properties.items() if verdict == "fail"} == {"replicas", "prefix", "acyclic"}
 
 
-# --------------------------------------------------------------------------------- any history of any process
+# --------------------------------------------------------------------------------- anything that processes may do
 
 
-class Histories:
-    """Processes that live and die at random, each beside what an observer of all of it records."""
+class RandomProcesses:
+    """Processes that deliver, crash and restart at random, and what an observer of all of them records."""
 
     def __init__(self, rng: Random, folder: Path) -> None:
         self.recorder = Recorder()
@@ -113,10 +113,10 @@ class Histories:
         self._rng = rng
         self._folder = folder
         self._now = 5_000
-        self._logs = {process: DeliveredSoFar() for process in range(4)}
-        self._guesses = {process: GuessLog() for process in range(4)}
-        self._guessed: dict[int, list[int]] = {process: [] for process in range(4)}  # in all lives
-        self._guessed_now = dict.fromkeys(range(4), 0)  # in this life
+        self._final = {process: FinalDeliveries() for process in range(4)}
+        self._guesses = {process: OptimisticDeliveries() for process in range(4)}
+        self._guessed: dict[int, list[int]] = {process: [] for process in range(4)}  # in all boots
+        self._guessed_now = dict.fromkeys(range(4), 0)  # in this boot
         self._sent: dict[int, tuple[int, ...]] = {}
 
     def go_on(self) -> Iterator[None]:
@@ -134,12 +134,12 @@ class Histories:
                 self._tear(process, boots[process])
                 boots[process] += 1
                 writers[process] = self._writer(process, boots[process])
-                self._guesses[process].begin_life(self._logs[process])
+                self._guesses[process].begin_boot(self._final[process])
                 self._guessed_now[process] = 0
-                # Something to tell the boot by, wherever the log goes on.
+                # A row, from which it is seen when the boot began.
                 self._deliver(writers[process], process)
             elif rng.random() < 0.1:
-                self._hand_over(writers[process], process)
+                self._restore(writers[process], process)
             else:
                 for _ in range(rng.randint(1, 4)):
                     self._deliver(writers[process], process)
@@ -173,26 +173,26 @@ class Histories:
             self.recorder.wire(CLIENT, process, f"START{process}", message, 70, self._now, self._now + delay)
 
     def _deliver(self, writer: TraceWriter, process: int) -> None:
-        """The next one, one that it had before, or something that it must not."""
+        """Delivers the next message, one that it delivered before or, wrongly, another one at an old position."""
         rng = self._rng
         if rng.random() < 0.3:
             self._guess(writer, process)
             return
-        log = self._logs[process]
+        final = self._final[process]
         message, ts = CLIENT << 32 | rng.randrange(50), rng.choice((None, 7, 8))
-        position = len(log.ids)
+        position = len(final.ids)
         if position and rng.random() < 0.4:
             position = rng.randrange(position)
-            if rng.random() < 0.8 and log.ids[position] >= 0:
-                message, ts = log.ids[position], None if log._ts[position] < 0 else log._ts[position]
+            if rng.random() < 0.8 and final.ids[position] >= 0:
+                message, ts = final.ids[position], None if final._ts[position] < 0 else final._ts[position]
         writer.delivery(position, message, FINAL, ts, self._now)
-        if not log.repeats(position, message, ts):
+        if not final.repeats(position, message, ts):
             self.recorder.delivery(process, process // 2 + 1, position, message, FINAL, ts, self._now)
 
     def _guess(self, writer: TraceWriter, process: int) -> None:
-        """Something new, or what it guessed or delivered in any of its lives."""
+        """Guesses something new, or what it guessed or delivered in any of its boots."""
         rng, guessed = self._rng, self._guessed[process]
-        known = [*guessed, *(id_ for id_ in self._logs[process].ids if id_ >= 0)]
+        known = [*guessed, *(id_ for id_ in self._final[process].ids if id_ >= 0)]
         message = rng.choice(known) if known and rng.random() < 0.5 else CLIENT << 32 | 1_000 + len(guessed)
         guessed.append(message)
         position = self._guessed_now[process]
@@ -202,31 +202,31 @@ class Histories:
         if place is not None:
             self.recorder.delivery(process, process // 2 + 1, place, message, OPTIMISTIC, None, self._now)
 
-    def _hand_over(self, writer: TraceWriter, process: int) -> None:
-        log = self._logs[process]
-        position = self._rng.randrange(len(log.ids) + 5)
+    def _restore(self, writer: TraceWriter, process: int) -> None:
+        final = self._final[process]
+        position = self._rng.randrange(len(final.ids) + 5)
         writer.restored(position, self._now)
-        if position > len(log.ids):
-            log.skip_to(position)
+        if position > len(final.ids):
+            final.skip_to(position)
             self.restored.append((process, json.dumps({"position": position})))
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_equals_what_an_observer_of_everything_records(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
-        histories = Histories(Random(seed), tmp_path / f"raw-{seed}")
-        for _ in histories.go_on():
+        processes = RandomProcesses(Random(seed), tmp_path / f"raw-{seed}")
+        for _ in processes.go_on():
             pass
-        wanted = histories.recorder.run(INFO)
+        wanted = processes.recorder.run(INFO)
         report = collect(tmp_path / f"raw-{seed}", tmp_path / f"run-{seed}", described)
         found = read_run(tmp_path / f"run-{seed}")
         shift = earliest(wanted) - earliest(found) if len(wanted.deliveries) + len(wanted.multicasts) else 0
         assert_same_rows(found, wanted, shift)
-        assert sorted(restored_of(found.faults)) == sorted(histories.restored), f"seed {seed}"
+        assert sorted(restored_of(found.faults)) == sorted(processes.restored), f"seed {seed}"
         down = sorted((fault.process, fault.what) for fault in found.faults if fault.what != RESTORED)
-        lives = [(process, what) for process, boot in histories.boots.items() for what in (CRASH, RESTART) * boot]
-        assert down == sorted(lives), f"seed {seed}"
-        assert report.restarts == sum(histories.boots.values())
+        restarts = [(process, what) for process, boot in processes.boots.items() for what in (CRASH, RESTART) * boot]
+        assert down == sorted(restarts), f"seed {seed}"
+        assert report.restarts == sum(processes.boots.values())
         assert report.deliveries == len(wanted.deliveries)
 
 
@@ -242,7 +242,7 @@ def test_a_growing_run_ends_as_the_one_that_is_collected_at_the_end(first: int, 
         raw.mkdir()
         collector = Collector(raw, live, described)
         assert not read_run_info(live).complete
-        for _ in Histories(rng, raw).go_on():
+        for _ in RandomProcesses(rng, raw).go_on():
             if rng.random() < 0.3:
                 collector.step()
         report = collector.finish()
@@ -317,8 +317,8 @@ def test_files_that_were_never_closed_are_a_crash(tmp_path: Path) -> None:
     assert faults == [(CLIENT, CRASH, CLIENT)]
 
 
-def test_a_live_run_tells_of_handed_state_when_others_have_its_positions(tmp_path: Path) -> None:
-    """Else it would look as if state were handed over that nobody ever had."""
+def test_a_live_run_shows_a_received_state_when_others_have_its_positions(tmp_path: Path) -> None:
+    """Otherwise the process would seem to have received a state that no replica was ever in."""
     behind, ahead = (TraceWriter(tmp_path / "raw", process, 1, 0, wire=False) for process in (1, 0))
     collector = Collector(tmp_path / "raw", tmp_path / "run", described)
     behind.restored(2, 50)

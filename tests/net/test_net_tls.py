@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from amcast.core import UsageError
-from amcast.net.security.certs import issue, make_ca
+from amcast.net.security.certs import set_up
 from amcast.net.security.identity import Identity, Kind
 from amcast.net.security.tls import (
     PeerError,
@@ -34,12 +34,8 @@ LIMIT_S = 20
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    make_ca(folder)
-    for name in ("g1.p0", "g1.p1"):
-        issue(folder, name)
-    issue(folder, "alice", "client")
-    issue(folder, "g9.p0", now=LONG_AGO)
-    issue(folder, "bob", "client", now=LONG_AGO)
+    set_up(folder, [Identity("process", "g1.p0"), Identity("process", "g1.p1"), Identity("client", "alice")])
+    set_up(folder, [Identity("process", "g9.p0"), Identity("client", "bob")], now=LONG_AGO)
     sign_strange(folder, "nobody", [])
     sign_strange(folder, "two", ["amcast://process/g1.p0", "amcast://client/alice"])
     sign_strange(folder, "other", ["https://example.org/", "amcast://root/g1.p0"])
@@ -50,9 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same names by another CA."""
     folder = tmp_path_factory.mktemp("strangers")
-    make_ca(folder)
-    issue(folder, "g1.p0")
-    issue(folder, "alice", "client")
+    set_up(folder, [Identity("process", "g1.p0"), Identity("client", "alice")])
     return folder
 
 
@@ -303,8 +297,7 @@ def test_a_certificate_of_another_ca_is_refused_at_once(made: Path, strangers: P
 
 
 def test_a_certificate_for_later_is_refused(tmp_path: Path) -> None:
-    make_ca(tmp_path, now=FAR_AHEAD)
-    issue(tmp_path, "g1.p0", now=FAR_AHEAD)
+    set_up(tmp_path, [Identity("process", "g1.p0")], now=FAR_AHEAD)
     with pytest.raises(UsageError, match=r"is not valid before .* clock right"):
         serve(tmp_path, "g1.p0")
 

@@ -1,4 +1,4 @@
-"""What a node writes survives its death, a full disk does not kill it, and damaged files are told by name."""
+"""Raw traces: what a node writes outlives it, a full disk ends the trace and not the node, damaged files are named."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
-from amcast.net.trace._merge import multicasts_of
+from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
+from amcast.net.trace._multicasts import multicasts_of
 from amcast.net.trace._rawfile import HEADER_BYTES, ROWS, raw_files
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
@@ -304,8 +304,8 @@ def test_a_batch_is_a_row_for_each_of_its_messages(count: int, step: int, sizes:
     ids = [message.id for message in parts]
     assert rows["msg"].tolist() == [*ids, alone.id, *ids]
     assert rows["pos"].tolist() == list(range(10, 11 + 2 * count))
-    stamps = [ts for message, at in ((pack(parts), 7), (alone, 8)) for _, ts in unpack_delivery(message, at)]
+    stamps = [ts for _, _, ts in unpack_deliveries(10, ((pack(parts), 7), (alone, 8)), has_batches=True)]
     assert rows["ts"].tolist() == [*stamps, *[NULL] * count]
     files["deliveries"].take_rows(count + 1)
     assert files["deliveries"].rows()["msg"].tolist() == ids
-    assert len(files["deliveries"].rows_before()) == count + 1
+    assert len(files["deliveries"].rows_taken()) == count + 1

@@ -4,8 +4,8 @@ A replica executes a transaction on its own copy without locks, and multicasts w
 it would write. Every replica that delivers it certifies it: it commits if nothing that it read was written since, and
 aborts otherwise. Certification depends on the order of deliveries alone, so all replicas decide alike.
 
-With optimistic delivery a transaction is certified in advance; a commit becomes visible to others only when it is
-confirmed, so that undoing one costs no more than the work that was wasted.
+With optimistic delivery a transaction is certified in advance. Other transactions read its writes only when its commit
+is confirmed, so undoing a commit costs nothing but the work of certifying again.
 
 From: Sousa, Pereira, Moura, Oliveira, "Optimistic Total Order in Wide Area Networks" (2002), section 2.2.
 """

@@ -1,14 +1,14 @@
 """Optimistic execution: an application runs on optimistic deliveries, and is told to confirm or to undo.
 
 A replica hands its deliveries to an `Executor`, one object a process. On an optimistic delivery the application
-executes the message and gives a tentative result. On a final delivery the executor confirms if the message is the first
-one that was executed and not confirmed yet: its result stands, and was there early. Otherwise the guess was wrong: what
-is tentative is undone, last one first, the message is executed in its true place, and what is still to come is executed
-again after it, what was overtaken last. A message that is overtaken twice waits for its final delivery: its sender may
-have crashed, and it may never come.
+executes the message and gives a tentative result. On a final delivery, if the message is the first of the tentative
+ones, its execution is confirmed: the result stands, and was known early. Otherwise the guess was wrong. All tentative
+executions are undone, the latest first, and the message is executed in its true place. Then the undone messages are
+executed again: first those that were guessed after it, then those that it overtook. A message that is overtaken twice
+is not executed until its final delivery: its sender may have crashed, and the delivery may never come.
 
-So an application is always in the state that its final deliveries alone would have led to, once nothing is tentative
-any more; and in every state that it confirms, exactly the final deliveries have been executed before.
+So an execution is confirmed only in the state to which the final deliveries before it lead, and when nothing is
+tentative the application is in the state to which the final deliveries lead.
 """
 
 from __future__ import annotations

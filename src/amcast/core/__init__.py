@@ -1,6 +1,6 @@
 """What every protocol stands on: ids, messages, topology, the process interface, quorums and the pending set."""
 
-from .batch import BATCH_LIMIT, pack, unpack, unpack_delivery, unpack_ids
+from .batch import BATCH_LIMIT, StampedMessage, delivery_runs, pack, unpack, unpack_deliveries
 from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
 from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
@@ -29,6 +29,7 @@ __all__ = [
     "Record",
     "SeenMessages",
     "SeenOfSender",
+    "StampedMessage",
     "TimerKey",
     "Timestamp",
     "Topology",
@@ -37,6 +38,7 @@ __all__ = [
     "Wire",
     "app_message",
     "clock_of",
+    "delivery_runs",
     "encode",
     "grid",
     "latency_preset",
@@ -48,6 +50,5 @@ __all__ = [
     "seq_of",
     "timestamp",
     "unpack",
-    "unpack_delivery",
-    "unpack_ids",
+    "unpack_deliveries",
 ]

@@ -1,45 +1,51 @@
 """Several messages of one sender to the same groups, ordered as one.
 
-To order a message costs a protocol the same whatever is in it. So a client that has more than one message for the same
-groups at a time packs them into one `AppMessage`, which protocols treat like any other: they never look inside. Whoever
-delivers it unpacks it. Its messages take the positions from its own on, in the order in which they were packed; every
-order that holds between batches then holds between their messages.
+To order a large message costs a protocol no more than a small one. So a client that has several messages for the same
+groups packs them into one `AppMessage`. Protocols order the batch like any other message and never look inside; the
+driver that delivers it unpacks it. The rule is in this file alone: when a protocol delivers a batch at position p with
+timestamp t, its messages, i = 0, 1, 2... in the order in which they were packed, are delivered with
 
-The id of a batch is that of its first message. Its timestamp t gives message i of it t * BATCH_LIMIT + i: still no two
-alike, and rising where batches rise.
+    position    p + i
+    timestamp   t * BATCH_LIMIT + i, or none if t is none
+    id          their own; that of message 0 is the batch's id too
+
+So messages are ordered as their batches are, and no two have the same timestamp. A message that is delivered alone is
+a batch of one. For protocols that take no batches (`has_batches` is false) the timestamp stays t.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
 
-from .ids import SEQ_LIMIT, seq_of
+from .ids import SEQ_LIMIT, MessageId, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
+
+StampedMessage = tuple[AppMessage, Timestamp | None]  # a message or a batch, as a protocol delivers it
 
 BATCH_LIMIT = 256  # messages
 _NUMBER = 4  # bytes
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the payload of a batch holds. Numbers have four bytes, the lowest first."""
+    """The payload of a batch. Numbers are little-endian, of four bytes each."""
 
-    offsets: bytes  # of the ids, from the batch's own; none where one follows the other
-    sizes: bytes  # of the payloads
-    payloads: bytes  # one after the other
+    offsets: bytes  # each message's id less the batch's id; empty if the ids are consecutive
+    sizes: bytes  # of each message's payload
+    payloads: bytes  # all of them, joined
 
 
 _decoder = msgspec.msgpack.Decoder(Parts)
 _encoder = msgspec.msgpack.Encoder()
-_NO_OFFSETS = _encoder.encode(Parts(b"", b"", b""))[:3]  # how a payload begins that has none
+_NO_OFFSETS = _encoder.encode(Parts(b"", b"", b""))[:3]  # how the payload of a batch with consecutive ids begins
 
 
 def pack(messages: Sequence[AppMessage]) -> AppMessage:
-    """They have one sender, the same destinations, and rising ids."""
+    """The messages have one sender, the same destinations, and rising ids."""
     first, last, count = messages[0], messages[-1], len(messages)
     if count == 1:
         return first
@@ -65,12 +71,12 @@ def unpack(message: AppMessage) -> list[AppMessage]:
 
 
 def count_messages(messages: Sequence[AppMessage]) -> int:
-    """Those in batches, and those by themselves."""
+    """How many messages these are, when the ones inside batches are counted too."""
     return sum([message.count for message in messages])
 
 
 def common_size(message: AppMessage) -> int | None:
-    """Of the payloads, where all have the same and the ids follow one another."""
+    """The size of each payload, if all have the same size and the ids are consecutive; otherwise none."""
     if message.count == 1:
         return len(message.payload)
     parts = _decoder.decode(message.payload)
@@ -78,19 +84,36 @@ def common_size(message: AppMessage) -> int | None:
     return None if parts.offsets or parts.sizes != one * message.count else int.from_bytes(one, "little")
 
 
-def unpack_ids(message: AppMessage) -> Sequence[int]:
-    """A range where one follows the other."""
-    is_run = message.count == 1 or message.payload.startswith(_NO_OFFSETS)
-    return _ids(message, b"" if is_run else _decoder.decode(message.payload).offsets)
+def unpack_deliveries(
+    first: int, deliveries: Sequence[StampedMessage], has_batches: bool
+) -> Iterator[tuple[int, AppMessage, Timestamp | None]]:
+    """Position, message and timestamp of each message in deliveries that begin at the position `first`."""
+    scale = BATCH_LIMIT if has_batches else 1
+    for delivered, ts in deliveries:
+        for index, message in enumerate(unpack(delivered)):
+            yield first + index, message, None if ts is None else ts * scale + index
+        first += delivered.count
 
 
-def unpack_delivery(message: AppMessage, ts: Timestamp | None) -> list[tuple[AppMessage, Timestamp | None]]:
-    if ts is None:
-        return [(each, None) for each in unpack(message)]
-    return list(zip(unpack(message), range(ts * BATCH_LIMIT, ts * BATCH_LIMIT + message.count), strict=True))
+def delivery_runs(
+    first: int, deliveries: Sequence[StampedMessage], has_batches: bool
+) -> Iterator[tuple[int, MessageId, Timestamp | None, int]]:
+    """The same without payloads and in runs: position, id and timestamp of the first message, and how many there are.
+
+    Within a run all three rise by one from each message to the next. A batch with consecutive ids is one run.
+    """
+    scale = BATCH_LIMIT if has_batches else 1
+    for delivered, ts in deliveries:
+        stamp, count = None if ts is None else ts * scale, delivered.count
+        if count == 1 or delivered.payload.startswith(_NO_OFFSETS):
+            yield first, delivered.id, stamp, count
+        else:
+            for index, id_ in enumerate(_ids(delivered, _decoder.decode(delivered.payload).offsets)):
+                yield first + index, id_, None if stamp is None else stamp + index, 1
+        first += count
 
 
-def _ids(message: AppMessage, offsets: bytes) -> Sequence[int]:
+def _ids(message: AppMessage, offsets: bytes) -> Sequence[MessageId]:
     id_ = message.id
     return [id_ + offset for offset in _unpack_numbers(offsets)] if offsets else range(id_, id_ + message.count)
 
@@ -104,7 +127,7 @@ def _unpack_numbers(packed: bytes) -> tuple[int, ...]:
 
 
 def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
-    """What is wrong with a batch that a stranger sent."""
+    """Why a batch from an untrusted client is refused; none if it is a good one."""
     if not 1 < message.count <= BATCH_LIMIT:
         return f"a batch of {message.count} messages: 2 to {BATCH_LIMIT} make one"
     try:
@@ -122,7 +145,7 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
         if numbers[0] != 0 or any(later <= earlier for earlier, later in pairwise(numbers)):
             return "the ids in a batch do not rise from its own"
     if seq_of(message.id) + last >= SEQ_LIMIT:
-        return "the ids in a batch run into another sender's"  # who sent something is never a matter of the message
+        return "the ids in a batch run into another sender's"  # and a client may use no ids but its own
     if total != len(parts.payloads):
         return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {total}"
     if largest > part_bytes_max:
@@ -131,7 +154,7 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
 
 
 def _extent(sizes: bytes, count: int) -> tuple[int, int]:
-    """The largest size, and the sum of them."""
+    """The largest of the sizes, and their sum."""
     first = sizes[:_NUMBER]
     if sizes == first * count:
         size = int.from_bytes(first, "little")

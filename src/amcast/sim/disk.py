@@ -16,7 +16,7 @@ class Disk:
         self._records: list[bytes] = []
         self._forgotten = 0  # replaced by a durable snapshot
         self._durable = 0
-        self._snapshots: list[int] = []  # where snapshots stand that are not durable yet
+        self._snapshots: list[int] = []  # the numbers of snapshots that are not durable yet
 
     @property
     def written(self) -> int:
@@ -31,7 +31,7 @@ class Disk:
         return written <= self._durable
 
     def sync(self, written: int) -> None:
-        """The first so many records are durable, and what a durable snapshot covers is gone."""
+        """The first `written` records become durable. Those before a durable snapshot are deleted."""
         self._durable = written
         while self._snapshots and self._snapshots[0] < written:
             index = self._snapshots.pop(0)

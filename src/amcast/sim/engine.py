@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-_LAST = 1 << 62  # a sequence number behind all others of the same time
+_LAST = 1 << 62  # a sequence number above all others: the event is the last one of its time
 
 
 class EventLoop:
@@ -19,7 +19,7 @@ class EventLoop:
 
     @property
     def events(self) -> int:
-        """How many were handled."""
+        """How many events were handled."""
         return self._seq - len(self._heap)
 
     def at(self, time: int, action: Callable[..., None], *args: Any) -> None:
@@ -38,7 +38,7 @@ class EventLoop:
         """Handles events, up to this time if one is given. True if it was stopped, false if time or events ran out."""
         heap = self._heap
         self._stopped = self._timed_out = False
-        # The end is an event as well: comparing times at every step would cost more than all else here.
+        # The end is an event as well: comparing times at every step would cost more than the rest of this loop.
         end = (0 if until is None else until, _LAST, self._time_out, ())
         if until is not None:
             heappush(heap, end)

@@ -24,7 +24,7 @@ class Crash(Fault, frozen=True, tag="crash"):
     """Stops a process; it restarts if `down_us` is set.
 
     With `after_sends` it stops in the middle of a handler, when it has sent so many more messages (of one kind, if
-    `of_kind` names it: a process that dies right after its promise has left is the one that must not forget it).
+    `of_kind` names it: the most dangerous moment for a process to crash is right after a promise of its has left).
     """
 
     kind: ClassVar[str] = "crash"
@@ -45,7 +45,7 @@ class CrashLeader(Fault, frozen=True, tag="crash-leader"):
 
 
 class Pause(Fault, frozen=True, tag="pause"):
-    """The process does nothing for a while, and does not know."""
+    """The process does nothing for a while, and does not notice."""
 
     kind: ClassVar[str] = "pause"
     process: ProcessId
@@ -164,7 +164,7 @@ def _problem(fault: AnyFault, topology: Topology) -> str | None:
         case Partition() if not fault.side:
             return "a partition needs at least one process on its side"
         case Reordering() if fault.delay_us < 0:
-            return "messages can't be held up for less than no time"
+            return "messages can't be held up for a negative time"
         case Skew() if not -0.5 <= fault.drift <= 0.5:
             return "a clock drifts by at most a half (0.5), fast or slow"
         case _:
@@ -298,7 +298,7 @@ class _Drawer:
                 return [Skew(at, process, rng.randrange(-50_000, 50_000), rng.uniform(-0.1, 0.1))]
 
     def _doom(self, process: ProcessId) -> bool:
-        """Whether the group can spare this member; if so, it is spent."""
+        """Whether the group can lose this member for good. If so, it counts as lost."""
         group = self._topology.group_of(process)
         if group is None or process in self._doomed or not self._spare[group]:
             return False
@@ -316,7 +316,7 @@ class _Drawer:
         if process in self._doomed:
             return []
         if rng.random() < 0.5:
-            lasts = rng.randrange(1, 500)  # back before anyone noticed
+            lasts = rng.randrange(1, 500)  # it is back before the others notice
         if rng.random() < 0.5:
             return [Crash(at, process, lasts, rng.randrange(1, 3), rng.choice(("1b", "2a", "2b")))]
         return [Crash(at, process, lasts, after)]

@@ -24,7 +24,7 @@ from .network import Network
 
 
 class _Down:
-    """A crash to come, which happens once: while sending, or when waiting for that took too long."""
+    """A crash that is due. It happens once: while the process sends or, if it sends too little, after `FUSE_US`."""
 
     def __init__(self, process: ProcessId, down_us: int | None, keeps_disk: bool) -> None:
         self.process = process
@@ -39,13 +39,13 @@ class Injector:
         topology: Topology,
         loop: EventLoop,
         network: Network,
-        nodes: dict[ProcessId, Machine],
+        machines: dict[ProcessId, Machine],
         recorder: Recorder,
     ) -> None:
         self._topology = topology
         self._loop = loop
         self._network = network
-        self._nodes = nodes
+        self._machines = machines
         self._recorder = recorder
         self.count = 0  # faults injected so far
 
@@ -84,45 +84,45 @@ class Injector:
                 self._for_a_while(fault, "reorder", f"{fault.probability}", fault.for_us)
             case Skew():
                 self._record(fault.process, "skew", f"{fault.offset_us} us, drift {fault.drift:+.4f}")
-                self._nodes[fault.process].skew_clock(fault.offset_us, fault.drift)
+                self._machines[fault.process].skew_clock(fault.offset_us, fault.drift)
 
     def _record(self, process: ProcessId, what: str, detail: str) -> None:
         self._recorder.fault(process, self._loop.now, what, detail)
 
     def _leader(self, group: GroupId) -> ProcessId | None:
         members = self._topology.members(group)
-        return next((p for p in members if self._nodes[p].is_up and self._nodes[p].process.is_leader), None)
+        return next((p for p in members if self._machines[p].is_up and self._machines[p].process.is_leader), None)
 
     def _crash(
         self, process: ProcessId, fault: Crash | CrashLeader, disk: bool = True, of_kind: str | None = None
     ) -> None:
-        if not self._nodes[process].is_up:
+        if not self._machines[process].is_up:
             return
         down = _Down(process, fault.down_us, disk)
         if fault.after_sends is None:
             self._crash_now(down)
         else:
-            self._nodes[process].crash_after_sends(fault.after_sends, of_kind, lambda: self._crash_now(down))
+            self._machines[process].crash_after_sends(fault.after_sends, of_kind, lambda: self._crash_now(down))
             self._loop.at(self._loop.now + FUSE_US, self._crash_now, down)
 
     def _crash_now(self, down: _Down) -> None:
-        node = self._nodes[down.process]
-        if down.happened or not node.is_up:
+        machine = self._machines[down.process]
+        if down.happened or not machine.is_up:
             return
         down.happened = True
         self._record(down.process, "crash", "")
-        node.crash()
+        machine.crash()
         if down.down_us is not None:
             self._loop.at(self._loop.now + down.down_us, self._restart, down.process, down.keeps_disk)
 
     def _restart(self, process: ProcessId, with_disk: bool) -> None:
-        if not self._nodes[process].is_up:
+        if not self._machines[process].is_up:
             self._record(process, "restart", "" if with_disk else "without its disk")
-            self._nodes[process].restart(with_disk)
+            self._machines[process].restart(with_disk)
 
     def _pause(self, process: ProcessId, for_us: int) -> None:
         self._record(process, "pause", f"{for_us} us")
-        self._nodes[process].pause(for_us)
+        self._machines[process].pause(for_us)
 
     def _everyone(self) -> tuple[ProcessId, ...]:
         return (*self._topology.processes, *self._topology.clients)

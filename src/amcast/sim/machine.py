@@ -21,11 +21,12 @@ from ..core import (
     Process,
     ProcessId,
     Record,
+    StampedMessage,
     TimerKey,
     Timestamp,
     Wire,
     encode,
-    unpack_delivery,
+    unpack_deliveries,
 )
 from .disk import Disk
 from .engine import EventLoop
@@ -33,7 +34,7 @@ from .network import Network
 
 
 class CpuCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What handling and sending a message costs; all zero: machines are infinitely fast."""
+    """What it costs to handle and to send a message. If all is zero, machines are infinitely fast."""
 
     receive_ns: int = 0
     send_ns: int = 0
@@ -41,7 +42,7 @@ class CpuCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observer(Protocol):
-    """Sees all that happens: it writes the trace, and knows when a run is over."""
+    """Is told of all that happens: it records the trace, and knows when a run is over."""
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None: ...
     def saw_delivery(
@@ -51,7 +52,7 @@ class Observer(Protocol):
     def saw_restart(self, process: ProcessId) -> None: ...
     @property
     def record_wire(self) -> Callable[..., None]:
-        """For the many messages that speak of one application message or none; others go to `saw_wire`."""
+        """Records a wire message that is about one application message or none. For the others there is `saw_wire`."""
 
     def saw_wire(
         self,
@@ -101,7 +102,7 @@ class Machine(Outbox):
         self._codec = codec
         self._observer = observer
         self._record_wire = observer.record_wire
-        self._build = build  # how often it was started -> a new process object
+        self._build = build  # the number of the boot -> a new process object
         self._rng = rng
         self._cpu = cpu
         self._has_cpu_cost = bool(cpu.receive_ns or cpu.send_ns or cpu.byte_ns)
@@ -111,8 +112,8 @@ class Machine(Outbox):
         self.peers: dict[ProcessId, Machine] = {}
         self.process = build(0)
         self.is_up = False
-        self.sent = 0  # messages, in all its lives
-        self._starts = 0
+        self.sent = 0  # messages, in all boots
+        self._boots = 0
         self._disk = Disk()
         self._timers: dict[TimerKey, int] = {}
         self._timer_seq = 0
@@ -122,19 +123,18 @@ class Machine(Outbox):
         self._paused_until = 0
         self._clock_offset_us = 0
         self._clock_drift = 0.0
-        # Effects that wait for the disk, and whether any effect must take that road
-        self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._syncing = False
         self._fuse = -1  # crash after so many more sends
         self._fuse_kind: str | None = None
         self._fuse_crash: Callable[[], None] = _nothing
-        self._is_gated = False
+        self._syncing = False
+        self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # effects that wait for the disk
+        self._is_gated = False  # whether effects can't be performed at once: a sync, a crash, or one that is due
 
-    # -- life
+    # -- boots
 
     def start(self) -> None:
         self.is_up = True
-        self._starts = 1
+        self._boots = 1
         self.process.on_boot(self)
 
     def crash(self) -> None:
@@ -149,10 +149,10 @@ class Machine(Outbox):
         self._syncing = False
         self._fuse = -1
         self._disk.crash(self._rng)
-        self._is_gated = True  # the rest of what a handler was doing is lost
+        self._is_gated = True  # further effects of the handler that is running are lost
 
     def crash_after_sends(self, sends: int, of_kind: str | None, crash: Callable[[], None]) -> None:
-        """Calls `crash` in the middle of whatever it does when it has sent so many more messages of that kind."""
+        """Calls `crash` in the middle of a handler, when it has sent so many more messages of that kind."""
         if self.is_up:
             self._fuse = sends
             self._fuse_kind = of_kind
@@ -164,8 +164,8 @@ class Machine(Outbox):
             return
         if not with_disk:
             self._disk.wipe()
-        self.process = self._build(self._starts)
-        self._starts += 1
+        self.process = self._build(self._boots)
+        self._boots += 1
         self.process.recover([self._codec.decode_record(data) for data in self._disk.records()])
         self.is_up = True
         self._is_gated = False
@@ -217,7 +217,7 @@ class Machine(Outbox):
             self.process.on_timer(key, self)
 
     def _queue(self, handler: Callable[..., None], a: Any, b: Any) -> None:
-        """Now if the CPU is free, otherwise when its turn comes."""
+        """Handles an input now if the CPU is free, otherwise after those that came before it."""
         ready = self._ready_at()
         if ready <= self._loop.now and not self._inbox:
             self._begin()
@@ -308,25 +308,18 @@ class Machine(Outbox):
             self._observer.saw_multicast(self.id, message)
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        self.deliver_all(position, ((message, final_ts),))
+
+    def deliver_all(self, first: int, batch: Sequence[StampedMessage]) -> None:
         if self._is_gated:
-            self._effect(self._deliver_now, position, message, final_ts)
+            self._effect(self._deliver_now, first, batch)
         else:
-            self._deliver_now(position, message, final_ts)
+            self._deliver_now(first, batch)
 
-    def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        if self._has_batches:
-            for place, (each, ts) in enumerate(unpack_delivery(message, final_ts), position):
-                self._observer.saw_delivery(self.id, place, each, ts, False)
-        else:
-            self._observer.saw_delivery(self.id, position, message, final_ts, False)
-
-    def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
-        if self._is_gated or self._has_batches:
-            super().deliver_all(first, batch)
-            return
+    def _deliver_now(self, first: int, batch: Sequence[StampedMessage]) -> None:
         saw_delivery, id_ = self._observer.saw_delivery, self.id
-        for position, (message, final_ts) in enumerate(batch, first):
-            saw_delivery(id_, position, message, final_ts, False)
+        for position, message, ts in unpack_deliveries(first, batch, self._has_batches):
+            saw_delivery(id_, position, message, ts, False)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         self._effect(self._observer.saw_delivery, self.id, position, message, None, True)
@@ -369,7 +362,7 @@ class Machine(Outbox):
 
     def _begin_sync(self) -> None:
         self._syncing = self._is_gated = True
-        self._loop.at(self._loop.now + self._sync_us, self._end_sync, self._starts, self._disk.written)
+        self._loop.at(self._loop.now + self._sync_us, self._end_sync, self._boots, self._disk.written)
 
     def _effect(self, action: Callable[..., None], *args: Any) -> None:
         if self._syncing:
@@ -380,8 +373,8 @@ class Machine(Outbox):
     def _barrier(self, written: int) -> None:
         """Stands in the queue of held effects for a record that was written while a sync was under way."""
 
-    def _end_sync(self, starts: int, written: int) -> None:
-        if starts != self._starts or not self.is_up:
+    def _end_sync(self, boots: int, written: int) -> None:
+        if boots != self._boots or not self.is_up:
             return
         self._disk.sync(written)
         self._syncing = False

@@ -1,6 +1,6 @@
 """The network: how long a message takes, whether it arrives at all, and in which order.
 
-A latency model says what a link does on a good day; the network adds the faults that are in force.
+A latency model says how long messages take without faults; the network adds the faults that are in force.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from random import Random
 
 from ..core import Latency, ProcessId, Topology
 
-_FACTORS = 8_192  # normally distributed numbers drawn once and gone round in: drawing is dear, and this is enough
+_FACTORS = 8_192  # normally distributed numbers, drawn once and used in a cycle: to draw one a message costs too much
 
 
 class _Link:
@@ -53,7 +53,7 @@ class Network:
         return bool(self._cuts or self.loss or self.duplication or self.reordering)
 
     def arrival(self, src: ProcessId, dst: ProcessId, sent: int) -> int:
-        """When a message arrives on a good day."""
+        """When a message arrives if there are no faults."""
         link = self._links.get((src, dst))
         if link is None:
             link = self._links[src, dst] = _Link(self._mean_us(src, dst))
@@ -75,7 +75,7 @@ class Network:
         if (src, dst) in self._cuts or (self.loss and self._rng.random() < self.loss):
             return ()
         if self.reordering and self._rng.random() < self.reordering:
-            # Not noted as the link's last arrival: later messages pass.
+            # It does not count as the link's last arrival, so that later messages overtake it.
             arrival = sent + self._mean_us(src, dst) + self._rng.randrange(self.reorder_us + 1)
         else:
             arrival = self.arrival(src, dst, sent)

@@ -1,7 +1,8 @@
-"""A stage for group automata: one process a group, and the schedule in the hands of whoever writes it.
+"""A stage for group automata: one process a group, and a script that decides what arrives when.
 
-The simulator draws schedules; here each message is handed over when the script says so. It serves for the executions
-that papers draw, and for flaws that chance hardly finds. What happened is a run like any other, for the checker.
+The simulator draws schedules at random; here each message arrives when the script says so. That serves for the
+executions that papers draw, and for flaws that chance hardly finds. The result is a run like any other, for the
+checker.
 
 A script has one step a line:
 
@@ -86,12 +87,12 @@ class Stage:
         return body
 
     def hand_over_all(self, rng: Random | None = None) -> None:
-        """Everything that waits arrives, and what follows from it: stream after stream, or as the dice fall."""
+        """Everything that waits arrives, and what follows from it: stream after stream, or in random order."""
         while waiting := self.waiting():
             self.hand_over(*(rng.choice(waiting) if rng is not None else waiting[0]))
 
     def run(self) -> Run:
-        """What happened so far. If nothing waits any more, nothing will ever happen: the run is complete."""
+        """What happened so far. The run is complete if no message waits: nothing will happen any more."""
         for (source, to), stream in self._streams.items():
             for body, sent in stream:
                 self._record_wire(source, to, body, sent, None)

@@ -1,4 +1,4 @@
-"""The watch: sees all that happens in a run, records the trace, and counts what correct processes still owe."""
+"""The watch: observes a simulated run, records its trace, and counts what correct processes still have to deliver."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..trace import FINAL, OPTIMISTIC, Recorder
 from .engine import EventLoop
 from .scenario import Scenario
 
-_SKIPPED = -1
+_SKIPPED = -1  # nothing was delivered at this position: a state that the process received covers it
 
 Listener = Callable[[ProcessId, AppMessage, bool], None]  # process, message, whether it is an optimistic delivery
 
 
-class DeliveredSoFar:
-    """What a process delivered, so that what it delivers again after a restart can be compared and dropped."""
+class FinalDeliveries:
+    """What a process delivered, to compare it with what the process delivers again after a restart."""
 
     __slots__ = ("_ts", "ids")
 
@@ -26,7 +26,7 @@ class DeliveredSoFar:
         self._ts = array("q")
 
     def repeats(self, position: int, id_: MessageId, ts: Timestamp | None) -> bool:
-        """Takes a delivery in. True if it was there before, or was covered by state that was handed over."""
+        """Takes in a delivery. True if it was made before, or if a state that was received covers its position."""
         stamp = _SKIPPED if ts is None else ts
         if position < len(self.ids):
             return self.ids[position] == _SKIPPED or (self.ids[position] == id_ and self._ts[position] == stamp)
@@ -41,24 +41,25 @@ class DeliveredSoFar:
         self._ts.extend([_SKIPPED] * missing)
 
 
-class GuessLog:
-    """What a process delivered optimistically, in all its lives.
+class OptimisticDeliveries:
+    """What a process delivered optimistically, in all its boots.
 
-    A process that restarts knows nothing of its earlier guesses: it counts from 0 again, and may repeat them or guess
-    what it had delivered for good. The application had these already, so they are left out, and its log goes on.
+    After a restart a process knows nothing of its earlier guesses. It counts their positions from 0 again, and may
+    guess messages that it delivered before, optimistically or finally. The application had these already: they are left
+    out, and the others get positions after the guesses of earlier boots.
     """
 
     def __init__(self) -> None:
         self._ids = array("q")
-        self._before: frozenset[MessageId] = frozenset()  # what it delivered in earlier lives, either way
-        self._first = 0  # the position where this life's deliveries begin
+        self._before: frozenset[MessageId] = frozenset()  # delivered in earlier boots, optimistically or finally
+        self._first = 0  # what is added to positions of this boot: the guesses before it, less those that were left out
 
-    def begin_life(self, final: DeliveredSoFar | None) -> None:
+    def begin_boot(self, final: FinalDeliveries | None) -> None:
         self._before = frozenset(self._ids) | frozenset(() if final is None else final.ids)
         self._first = len(self._ids)
 
     def position(self, position: int, id_: MessageId) -> int | None:
-        """Its place in the whole log; None if it is left out."""
+        """Its position among the guesses of all boots; None if it is left out."""
         if id_ in self._before:
             self._first -= 1
             return None
@@ -67,8 +68,6 @@ class GuessLog:
 
 
 class Watch:
-    """The observer: records the trace, and counts what correct processes still owe."""
-
     def __init__(self, scenario: Scenario, loop: EventLoop, recorder: Recorder) -> None:
         self._topology = scenario.topology()
         self._loop = loop
@@ -81,14 +80,14 @@ class Watch:
         }
         self._group_of = {p: self._topology.group_of(p) for p in self._topology.processes}
         self._is_correct = {p: p not in doomed for p in self._topology.processes}
-        self._logs: dict[ProcessId, DeliveredSoFar] = {}
-        self._guesses: dict[ProcessId, GuessLog] = {}
+        self._final: dict[ProcessId, FinalDeliveries] = {}
+        self._optimistic: dict[ProcessId, OptimisticDeliveries] = {}
         self.sent: dict[MessageId, tuple[GroupId, ...]] = {}
         self._owed_messages: set[MessageId] = set()
         self.owed = 0
         self.deliveries = 0
         self.record_wire = recorder.wire
-        self.listener: Listener | None = None  # hears each delivery once, as an application would
+        self.listener: Listener | None = None  # told of each delivery once, as an application would be
         self.progress_us = 0
 
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
@@ -108,10 +107,10 @@ class Watch:
         if optimistic:
             self._saw_guess(process, position, message)
             return
-        log = self._logs.get(process)
-        if log is None:
-            log = self._logs[process] = DeliveredSoFar()
-        if log.repeats(position, message.id, ts):
+        final = self._final.get(process)
+        if final is None:
+            final = self._final[process] = FinalDeliveries()
+        if final.repeats(position, message.id, ts):
             return
         self._record(process, position, message, FINAL, ts)
         if message.id not in self._owed_messages:
@@ -120,10 +119,10 @@ class Watch:
             self.owed -= 1
 
     def _saw_guess(self, process: ProcessId, position: int, message: AppMessage) -> None:
-        log = self._guesses.get(process)
-        if log is None:
-            log = self._guesses[process] = GuessLog()
-        place = log.position(position, message.id)
+        optimistic = self._optimistic.get(process)
+        if optimistic is None:
+            optimistic = self._optimistic[process] = OptimisticDeliveries()
+        place = optimistic.position(position, message.id)
         if place is not None:
             self._record(process, place, message, OPTIMISTIC, None)
 
@@ -138,14 +137,13 @@ class Watch:
 
     def saw_restart(self, process: ProcessId) -> None:
         if process in self._group_of:
-            log = self._guesses.setdefault(process, GuessLog())
-            log.begin_life(self._logs.get(process))
+            self._optimistic.setdefault(process, OptimisticDeliveries()).begin_boot(self._final.get(process))
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
-        log = self._logs.setdefault(process, DeliveredSoFar())
-        if position > len(log.ids):
-            self.owed -= position - len(log.ids) if self._is_correct[process] else 0
-            log.skip_to(position)
+        final = self._final.setdefault(process, FinalDeliveries())
+        if position > len(final.ids):
+            self.owed -= position - len(final.ids) if self._is_correct[process] else 0
+            final.skip_to(position)
             self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
 
     def saw_wire(
@@ -161,18 +159,18 @@ class Watch:
         if len(about) < 2:
             self._recorder.wire(src, dst, kind, about[0] if about else None, size, sent, received)
             return
-        # One row for each message that the frame speaks of, the bytes shared out among them.
+        # One row for each message that the frame is about; they share its bytes.
         each, more = divmod(size, len(about))
         for index, id_ in enumerate(about):
             self._recorder.wire(src, dst, kind, id_, each + (index < more), sent, received)
 
     def delivered(self, process: ProcessId) -> list[MessageId]:
         """What a process delivered, in its order."""
-        log = self._logs.get(process)
-        return [] if log is None else [id_ for id_ in log.ids if id_ != _SKIPPED]
+        final = self._final.get(process)
+        return [] if final is None else [id_ for id_ in final.ids if id_ != _SKIPPED]
 
     def stuck(self) -> tuple[MessageId, ...]:
-        """Messages owed that some correct process has not delivered, oldest first."""
+        """The messages that some correct process still has to deliver, oldest first."""
         missing = []
         delivered = {process: set(self.delivered(process)) for process in self.correct}
         for id_ in self.sent:

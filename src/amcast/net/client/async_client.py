@@ -23,7 +23,7 @@ import msgspec
 from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, UsageError, Wire
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import ClusterConfig, client_config, load_config, replica_config, split_address
-from ..security.contexts import client_security
+from ..security.credentials import client_credentials
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from ..wire.dialer import Channel, RefusedError, ask
 from .driver import ClientDriver
@@ -266,7 +266,7 @@ def connect(
         folder = Path(certs)
     tls = None
     if folder is not None:
-        tls, name = client_security(folder, name)
+        tls, name = client_credentials(folder, name)
     return AsyncClient(seeds, Credentials(name, token, tls, region))
 
 

@@ -17,7 +17,7 @@ from ...core.ids import SEQ_LIMIT
 from ...protocols import Reply, protocol
 from ...workload import Load, LoadClient, Micro
 from ..config import client_config, replica_config
-from ..security.contexts import client_security
+from ..security.credentials import client_credentials
 from ..wire.control import Layout
 from .async_client import Where, seeds_of
 from .driver import ClientDriver
@@ -95,7 +95,7 @@ async def run_load(
     """All clients in this event loop, each with connections of its own, or spread over a number that they share."""
     seeds, certs = seeds_of(where)
     if credentials is None:
-        tls, name = (None, "client") if certs is None else client_security(certs, "client")
+        tls, name = (None, "client") if certs is None else client_credentials(certs, "client")
         credentials = Credentials(name, "", tls)
     clients = min(clients, messages)  # a client without a message would never finish
     each, more = divmod(messages, clients)

@@ -1,11 +1,12 @@
-"""Delivered messages on disk, by position, in segments that are dropped from the old end.
+"""The files of a delivery log: delivered messages by position, in segments; the oldest segments are dropped.
 
-A write goes to the kernel and survives the process. Syncs are rare and take place beside the writes, so more than one
-segment may be unsynced when the machine stops, and any part of them missing: on opening, segments are looked at from
-the newest back to the one before which everything is known to be durable, and the log ends at the first gap. Older
-segments are indexed when they are first read.
+A write goes to the kernel, and outlives the process. Syncs are rare and run beside the writes, so when the machine
+stops several segments may be unsynced, and any part of them may be missing. On opening, segments are read from the
+newest back to the first one that is known to be durable. The log ends at the first gap after that: if positions up to
+40 are found, and then 60 and more, `next` is 41. Segments before are indexed when they are first read.
 
-A segment that opens with a frame without messages is a new beginning: nothing below it is known.
+A segment whose first frame is empty is a new beginning: a replica was given another one's state instead of the messages
+below this position, and nothing below it is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from ...core import AppMessage, encode
+from ...core import StampedMessage, encode
 from ._files import CorruptLogError, is_full, read_at, sync, sync_folder
 from ._segments import (
     DELIVERED,
@@ -35,23 +36,21 @@ from ._segments import (
     unpack_header,
 )
 
-StampedMessage = tuple[AppMessage, int | None]  # a message, or a batch of them
-
-_FRAME_ENTRIES = 512  # so that a message can be read without those of a whole turn
+_FRAME_DELIVERIES = 512  # a turn with more makes several frames, so that to read one message is to read few others
 _INDEX_MESSAGES = 1_000
 _BLOCK_BYTES = 64 << 10
-_decoder: msgspec.msgpack.Decoder[list[StampedMessage]] = msgspec.msgpack.Decoder(list[tuple[AppMessage, int | None]])
+_decoder: msgspec.msgpack.Decoder[list[StampedMessage]] = msgspec.msgpack.Decoder(list[StampedMessage])
 
 
-ENTRY_BYTES = 32  # besides the payload
+OVERHEAD_BYTES = 32  # of a delivery besides its payload: about what it takes in memory and on disk
 
 
-def entry_bytes(entry: StampedMessage) -> int:
-    return ENTRY_BYTES + len(entry[0].payload)
+def size_of(delivery: StampedMessage) -> int:
+    return OVERHEAD_BYTES + len(delivery[0].payload)
 
 
 class Index:
-    """Where the frames of a segment are, one in about a thousand messages."""
+    """Where frames of a segment are in its file: one frame for about a thousand messages."""
 
     def __init__(self) -> None:
         self._positions: list[int] = []
@@ -63,20 +62,25 @@ class Index:
             self._offsets.append(offset)
 
     def offset(self, position: int) -> int:
-        """Of a frame that holds the position, or comes before the one that does."""
+        """The offset of the last indexed frame that does not begin after this position."""
         return self._offsets[max(0, bisect_right(self._positions, position) - 1)] if self._offsets else FILE_HEADER
 
 
 class _Scanned(NamedTuple):
+    """A segment that was read on opening, up to the first bad frame."""
+
     first: int
     next: int
-    claim: int
+    high_water: int  # the highest in it
     is_beginning: bool
     reader: SegmentReader
 
 
 class DeliveryFiles:
-    """`first <= position < next` is on disk. Calls must not overlap; `sync` alone is split, see there."""
+    """Holds the positions `first <= position < next`. Calls must not overlap.
+
+    A sync is split in two, so that writes go on meanwhile: the caller syncs files between `begin_sync` and `end_sync`.
+    """
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         self._folder = folder
@@ -85,7 +89,7 @@ class DeliveryFiles:
         self._firsts = files(folder, DELIVERED)
         self._salt = open_salt(folder, is_empty=not self._firsts)
         self._indexes: dict[int, Index] = {}  # by the segment's first position
-        self._unsynced: list[SegmentFile] = []  # full ones
+        self._unsynced: list[SegmentFile] = []  # full segments
         self._file: SegmentFile | None = None
         self.note: str | None = None
         self.next = 0
@@ -100,16 +104,16 @@ class DeliveryFiles:
 
     def _recover(self) -> None:
         scanned: list[_Scanned] = []
-        claim = 0
+        high_water = 0
         for first in reversed(self._firsts):
             segment = self._scan(first)
             scanned.insert(0, segment)
-            claim = max(claim, segment.claim)
+            high_water = max(high_water, segment.high_water)
             if segment.is_beginning:
                 self.drop_before(first)
-            if segment.is_beginning or claim >= first:
+            if segment.is_beginning or high_water >= first:
                 break
-        kept = self._whole(scanned, claim)
+        kept = self._without_gap(scanned, high_water)
         for segment in scanned[len(kept) :]:
             self._firsts.remove(segment.first)
             segment.reader.path.unlink()
@@ -122,49 +126,49 @@ class DeliveryFiles:
 
     def _scan(self, first: int) -> _Scanned:
         reader = SegmentReader(path_of(self._folder, DELIVERED, first), DELIVERED, first, self._salt)
-        next_, claim, is_beginning = first, 0, False
+        next_, high_water, is_beginning = first, 0, False
         index = self._indexes[first] = Index()
         offset = reader.end
-        for frame_first, count, frame_claim, _ in reader.frames():
+        for frame_first, count, frame_high_water, _ in reader.frames():
             if frame_first != next_:
                 raise CorruptLogError(reader.path, f"position {next_} is missing: what follows is {frame_first}")
             is_beginning = is_beginning or (count == 0 and offset == FILE_HEADER)
             index.add(frame_first, offset)
             offset = reader.end
             next_ += count
-            claim = max(claim, frame_claim)
-        if reader.is_torn:
-            claim = max(claim, reader.claim_beyond())
-        return _Scanned(first, next_, claim, is_beginning, reader)
+            high_water = max(high_water, frame_high_water)
+        if reader.has_rest:
+            high_water = max(high_water, reader.high_water_beyond())
+        return _Scanned(first, next_, high_water, is_beginning, reader)
 
-    def _whole(self, scanned: list[_Scanned], claim: int) -> list[_Scanned]:
-        """The segments up to where the first of them is torn. What was durable must be among them."""
+    def _without_gap(self, scanned: list[_Scanned], high_water: int) -> list[_Scanned]:
+        """The segments up to the first gap. All positions below the high-water mark were durable, and must be there."""
         kept: list[_Scanned] = []
         for segment in scanned:
             if kept and kept[-1].next != segment.first:
                 break
             if segment.reader.end >= FILE_HEADER:
                 kept.append(segment)
-            if segment.reader.is_torn:
+            if segment.reader.has_rest:
                 break
         next_ = kept[-1].next if kept else scanned[0].first if scanned else 0
-        if claim > next_:
+        if high_water > next_:
             path = kept[-1].reader.path if kept else self._folder
             raise CorruptLogError(path, f"position {next_}, which was durable, is damaged or missing")
-        lost = [segment.reader for segment in scanned if segment.reader.is_torn or segment not in kept]
+        lost = [segment.reader for segment in scanned if segment.reader.has_rest or segment not in kept]
         if any(reader.data for reader in lost):
             self.note = f"{lost[0].path}: cut off what was being written at position {next_} when it stopped"
         return kept
 
     # -- writing
 
-    def write(self, entries: list[StampedMessage]) -> None:
-        """All of them or, with an error, none."""
+    def write(self, deliveries: list[StampedMessage]) -> None:
+        """Writes deliveries at the positions from `next` on: all of them or, with an error, none."""
         file = self._writable()
         offset, position = file.size, self.next
         frames, places = [], []
-        for start in range(0, len(entries), _FRAME_ENTRIES):
-            chunk = entries[start : start + _FRAME_ENTRIES]
+        for start in range(0, len(deliveries), _FRAME_DELIVERIES):
+            chunk = deliveries[start : start + _FRAME_DELIVERIES]
             count = sum([message.count for message, _ in chunk])
             frames.append(pack_frame(self._salt, position, count, self._synced, encode(chunk)))
             places.append((position, offset))
@@ -189,7 +193,7 @@ class DeliveryFiles:
         return self._file
 
     def begin_sync(self) -> tuple[int, list[int]]:
-        """The position below which all is durable once these files are synced. Their descriptors are the caller's."""
+        """The position below which all is durable once these files are synced. The caller syncs and closes them."""
         full = [file.fd for file in self._unsynced]
         self._unsynced = []
         return self.next, full if self._file is None else [*full, os.dup(self._file.fd)]
@@ -198,7 +202,7 @@ class DeliveryFiles:
         self._synced = max(self._synced, position)
 
     def drop_before(self, position: int) -> None:
-        """Drops whole segments, as many as can be."""
+        """Deletes the segments that have no position at or above this one."""
         while len(self._firsts) > 1 and self._firsts[1] <= position:
             first = self._firsts.pop(0)
             self._indexes.pop(first, None)
@@ -209,7 +213,7 @@ class DeliveryFiles:
             path.unlink()
 
     def begin_at(self, position: int) -> None:
-        """Forgets everything; the log goes on at this position. After a crash it is all done, or all to do."""
+        """Forgets everything below this position, where the log goes on. A crash leaves the log as before or after."""
         file = SegmentFile.create(self._folder, DELIVERED, position, self._salt)
         try:
             file.append(pack_frame(self._salt, position, 0, position, b""))
@@ -230,11 +234,11 @@ class DeliveryFiles:
         position, fds = self.begin_sync()
         sync_and_close(fds, self._folder)
         self.end_sync(position)
-        self._claim()
+        self._write_high_water()
         self._close_files()
 
-    def _claim(self) -> None:
-        """Says in the file that all in it is durable, unless it is empty: that would look like a new beginning."""
+    def _write_high_water(self) -> None:
+        """Notes in the segment that all of it is durable. Not in an empty one, where it would mean a new beginning."""
         if self._file is not None and self._file.size > FILE_HEADER:
             try:
                 self._file.append(pack_frame(self._salt, self.next, 0, self._synced, b""))
@@ -250,9 +254,9 @@ class DeliveryFiles:
     # -- reading
 
     def read(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
-        """From this position on, at least one message, not beyond the end of its segment.
+        """Deliveries from this position on: at least one, then up to the limit or the end of the segment.
 
-        What comes first may be a batch that began before it: so the position of the first is said too.
+        The first one may be a batch that begins before the position: so where it begins is returned too.
         """
         assert self.first <= position < self.next
         first = self._firsts[bisect_right(self._firsts, position) - 1]
@@ -273,14 +277,14 @@ class DeliveryFiles:
                 continue
             if first > position or crc32(body, self._salt) != checksum:
                 raise CorruptLogError(path, f"position {position} is damaged or missing at byte {at}")
-            for entry in _decoder.decode(body):
-                next_ = first + entry[0].count
+            for delivery in _decoder.decode(body):
+                next_ = first + delivery[0].count
                 if next_ > position:
-                    limit_bytes -= entry_bytes(entry)
+                    limit_bytes -= size_of(delivery)
                     if limit_bytes < 0 and found:
                         return begins, found
                     begins = begins if found else first
-                    found.append(entry)
+                    found.append(delivery)
                 first = next_
             position = first
         if not found:
@@ -297,7 +301,7 @@ class DeliveryFiles:
         return index
 
     def _frames(self, fd: int, path: Path, offset: int) -> Iterator[tuple[int, int, int, int, memoryview]]:
-        """Offset, first position, count, checksum and body of each frame. Bodies are not checked."""
+        """Offset, first position, count, checksum and body of each frame. The caller compares body and checksum."""
         block, start = b"", offset
         while True:
             header = unpack_header(block, offset - start, self._salt)

@@ -1,4 +1,4 @@
-"""What the logs need of the operating system, for disks that fill up, fail, and forget what was not synced."""
+"""The file layer: reads, writes, syncs and locks, for disks that fill up, fail, and forget what was not synced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from ...core import UsageError
 
 LOCK_FILE = "lock"
-USED_FILE = "used"  # something that was written here counted as durable: whoever finds nothing else lost it
+USED_FILE = "used"  # this folder has held durable records: if it holds none now, they were lost
 
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class CorruptLogError(UsageError):
-    """What was durable is damaged or gone: which file, where, and what to do."""
+    """Something that was durable is damaged or missing. The message says in which file, where, and what to do."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
@@ -28,11 +28,11 @@ class CorruptLogError(UsageError):
 
 
 class SyncFailedError(OSError):
-    """The disk lost what it had accepted. To ask again proves nothing: the kernel may have dropped the pages."""
+    """The disk lost what it had accepted. Another sync proves nothing: the kernel may have dropped the pages."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether waiting for space helps."""
+    """Whether the disk is full, so that it helps to wait for space. After a failed sync it does not."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, SyncFailedError)
 
 
@@ -45,7 +45,7 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
-    """So many bytes, fewer only at the end of the file."""
+    """Reads `size` bytes, fewer only at the end of the file."""
     data = os.pread(fd, size, offset)
     while data and len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))
@@ -63,13 +63,13 @@ def sync(fd: int) -> None:
 
 
 def start_writing(fd: int, offset: int, length: int) -> None:
-    """Asks the kernel to begin with this part, and does not wait. Where it can't be asked, `sync` has more to do."""
+    """Asks the kernel to start writing this part to the disk, without waiting, so that `sync` has less to do later."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes names durable: of files that were created, renamed or deleted."""
+    """Makes the names of created, renamed and deleted files durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -80,7 +80,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, *parts: bytes) -> None:
-    """Writes a file that appears whole, durable, or not at all."""
+    """Writes a file that is durable and whole when it appears under its name. After a crash it may be missing."""
     draft = path.with_suffix(".tmp")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -90,7 +90,7 @@ def write_file(path: Path, *parts: bytes) -> None:
             offset += len(part)
         sync(fd)
     except OSError:
-        draft.unlink(missing_ok=True)  # on a full disk, even a draft takes the place of something
+        draft.unlink(missing_ok=True)  # it takes space, and the disk may be full
         raise
     finally:
         os.close(fd)
@@ -100,7 +100,7 @@ def write_file(path: Path, *parts: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[tuple[int, ExitStack]]:
-    """Locks the folder for what is opened in it. Unless that succeeds and keeps the lock, it is given up again."""
+    """Locks the folder while a log is opened in it, and unlocks it in the end unless `stack.pop_all` is called."""
     with ExitStack() as stack:
         lock = lock_folder(folder)
         stack.callback(os.close, lock)
@@ -111,7 +111,7 @@ def locked(folder: Path) -> Iterator[tuple[int, ExitStack]]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Makes the folder if need be, and holds it until the returned descriptor is closed."""
+    """Makes the folder if it is missing, and locks it until the returned descriptor is closed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_folder(folder.parent)

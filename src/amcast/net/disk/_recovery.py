@@ -1,10 +1,11 @@
-"""What a folder of a record log still holds, and whether that is all it was trusted with.
+"""Recovery of a record log: reads its records, and refuses if some that were durable are damaged or missing.
 
-The newest snapshot stands for everything before it. Each snapshot ends a segment, so a segment is either covered by it,
-and left over from a crash before it could be deleted, or it comes after it, and then none may be missing. A segment is
-only begun when the one before is durable: whatever is bad in any but the last is damage.
+The newest snapshot replaces everything before it. A snapshot ends the segment that is being written, so each segment is
+before it or after it. Segments before it are left over from a crash before they could be deleted, and deleted now. Of
+those after it none may be missing. A segment is begun when the one before is durable, so a bad frame in any but the
+last one is damage; in the last one it may be a torn write (`_segments.py`).
 
-That the last segment is missing as a whole can't be seen.
+One loss is not noticed: that of the last segment as a whole.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from zlib import crc32
 
 import msgspec
 
-from ._files import CorruptLogError, is_used, sync_folder
+from ._files import CorruptLogError, sync_folder
 from ._segments import (
     FILE_HEADER,
-    LOG,
+    RECORDS,
     SNAPSHOT,
     SegmentFile,
     SegmentReader,
@@ -30,24 +31,24 @@ from ._segments import (
 )
 
 _CHECKSUM = 4
-_batch: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[bytes])
+_decoder: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[bytes])
 
 
 class Recovered(NamedTuple):
     records: list[bytes]
     last: int  # the number of the last record
     salt: int
-    segment: SegmentFile | None  # to go on with
-    note: str | None  # what was cut off
+    segment: SegmentFile | None  # the last one, for more records
+    note: str | None  # for people: that a torn write was cut off
 
 
 def snapshot_parts(number: int, record: bytes, salt: int) -> tuple[bytes, bytes, bytes]:
     return file_header(SNAPSHOT, number, salt), crc32(record, salt).to_bytes(_CHECKSUM, "little"), record
 
 
-def forget_before(folder: Path, snapshot: int) -> None:
-    """Deletes what the snapshot covers. After a crash in here the next opener goes on with it."""
-    for kind in (LOG, SNAPSHOT):
+def delete_before(folder: Path, snapshot: int) -> None:
+    """Deletes the files that the snapshot replaces. After a crash in here, recovery does the rest."""
+    for kind in (RECORDS, SNAPSHOT):
         for number in files(folder, kind):
             if number < snapshot:
                 path_of(folder, kind, number).unlink()
@@ -55,24 +56,24 @@ def forget_before(folder: Path, snapshot: int) -> None:
 
 
 def recover(folder: Path) -> Recovered:
-    tidy(folder, (LOG, SNAPSHOT))
+    tidy(folder, (RECORDS, SNAPSHOT))
     snapshots = files(folder, SNAPSHOT)
-    salt = open_salt(folder, is_empty=not snapshots and not files(folder, LOG))
+    salt = open_salt(folder, is_empty=not snapshots and not files(folder, RECORDS))
     records: list[bytes] = []
     last = 0
     if snapshots:
         last = snapshots[-1]
         records.append(_read_snapshot(path_of(folder, SNAPSHOT, last), last, salt))
-        forget_before(folder, last)
-    segments = [number for number in files(folder, LOG) if number > last]
+        delete_before(folder, last)
+    segments = [number for number in files(folder, RECORDS) if number > last]
     reader: SegmentReader | None = None
     for number in segments:
-        path = path_of(folder, LOG, number)
+        path = path_of(folder, RECORDS, number)
         if number != last + 1:
             raise CorruptLogError(path, f"the file with the records {last + 1} to {number - 1} is missing")
-        reader = SegmentReader(path, LOG, number, salt)
+        reader = SegmentReader(path, RECORDS, number, salt)
         last = _read_segment(reader, last, records)
-        if reader.is_torn and (number != segments[-1] or reader.claim_beyond() > last + 1):
+        if reader.has_rest and (number != segments[-1] or reader.high_water_beyond() > last + 1):
             raise CorruptLogError(path, f"what was durable is damaged at byte {reader.end}, after record {last}")
     return Recovered(records, last, salt, *_reopen(reader, last))
 
@@ -81,7 +82,7 @@ def _reopen(reader: SegmentReader | None, last: int) -> tuple[SegmentFile | None
     if reader is None:
         return None, None
     note = None
-    if reader.was_being_written:
+    if reader.has_torn_write:
         torn = len(reader.data) - reader.end
         note = f"{reader.path}: cut off {torn} bytes after record {last} that were being written when it stopped"
     if reader.end < FILE_HEADER:
@@ -96,7 +97,7 @@ def _read_segment(reader: SegmentReader, last: int, records: list[bytes]) -> int
             raise CorruptLogError(reader.path, f"record {last + 1} is missing: what follows is record {first}")
         if count:
             try:
-                batch = _batch.decode(body)
+                batch = _decoder.decode(body)
             except msgspec.DecodeError as error:
                 raise CorruptLogError(reader.path, f"record {first} can't be decoded ({error})") from error
             records += batch
@@ -111,7 +112,3 @@ def _read_snapshot(path: Path, number: int, salt: int) -> bytes:
     if data[: FILE_HEADER + _CHECKSUM] != start + crc32(record, salt).to_bytes(_CHECKSUM, "little"):
         raise CorruptLogError(path, "this snapshot is damaged, or of another log or version")
     return record
-
-
-def was_used(folder: Path, recovered: Recovered) -> bool:
-    return bool(recovered.records) or is_used(folder)

@@ -1,18 +1,20 @@
-"""Segment files: how batches stand on disk, and what can be known of a file that was not closed in peace.
+"""Segment files: the layout of both logs on disk, and how a torn write is told from damage.
 
-A file's name holds the number of its first entry. It opens with a header, then come frames, one for each batch:
+A log is a sequence of segment files. The name of a segment has the number of its first record or, in the delivery log,
+its first position. A segment begins with a header, and goes on with frames, one for each write:
 
-    magic, checksum of the rest of this header, checksum of the body, count, length, first number, claim | body
+    magic, header's checksum, body's checksum, count, length, first number, high-water mark | body
 
-The claim says below which number everything was durable when the frame was written. It tells a torn tail from damage:
-where a frame is bad, and no later one claims it was durable, then it was being written when the machine stopped, nobody
-was told of it, and it goes. If one does claim it, the disk has lost what it promised to keep. A header that is whole
-proves its claim, whatever became of its body.
+The high-water mark is the number below which everything was durable when the frame was written. It tells a torn write
+from damage. Say that a bad frame is found where record 7 should be. If no frame after it has a high-water mark above 7,
+the bad one was being written when the machine stopped: nobody was told that it is durable, and it is cut off. Otherwise
+the disk has lost what it promised to keep, and the log is not opened. A header whose checksum is right is believed even
+if its body is damaged.
 
-A file may be used again under another number: to write over what is there takes a disk less time than to make a file
-grow. What is left of its former frames has lower numbers than it has now, and is no part of it.
+A segment may be used again under a higher number, since a disk overwrites a file sooner than it makes one grow. Frames
+of its former use are recognised by their numbers, which are below that of the file now, and ignored.
 
-Checksums start from a number that is drawn for each folder, so that a payload can't pass for a frame.
+Checksums start from a number that is drawn for each folder, the salt, so that a payload can't pass for a frame.
 """
 
 from __future__ import annotations
@@ -38,22 +40,22 @@ from ._files import (
 VERSION = 1
 SALT_FILE = "salt"
 
-LOG = "log"
+RECORDS = "log"
 SNAPSHOT = "snapshot"
 DELIVERED = "delivered"
-_MAGIC = {LOG: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv"}
+_MAGIC = {RECORDS: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv"}
 _SALT_MAGIC = b"amc-slt"
 
 _FILE = struct.Struct("<7sBQI")  # magic, version, number, checksum
 FILE_HEADER = _FILE.size
 _FRAME = struct.Struct("<4sIIIQQQ")
-_CHECKED = 8  # from here on the header is under its checksum
+_CHECKED = 8  # the header's checksum covers its bytes from here on
 FRAME_HEADER = _FRAME.size
 _FRAME_MAGIC = b"\xa7frm"
 _BEHIND_BYTES = 1 << 20
 
-Frame = tuple[int, int, int, memoryview]  # first number, count, claim, body
-Header = tuple[int, int, int, int, int]  # body's checksum, count, length, first number, claim
+Frame = tuple[int, int, int, memoryview]  # first number, count, high-water mark, body
+Header = tuple[int, int, int, int, int]  # body's checksum, count, length, first number, high-water mark
 
 
 def path_of(folder: Path, kind: str, number: int) -> Path:
@@ -65,19 +67,19 @@ def file_header(kind: str, number: int, salt: int) -> bytes:
     return start + crc32(start, salt).to_bytes(4, "little")
 
 
-def pack_frame(salt: int, first: int, count: int, claim: int, body: bytes) -> bytes:
-    header = _FRAME.pack(_FRAME_MAGIC, 0, crc32(body, salt), count, len(body), first, claim)
+def pack_frame(salt: int, first: int, count: int, high_water: int, body: bytes) -> bytes:
+    header = _FRAME.pack(_FRAME_MAGIC, 0, crc32(body, salt), count, len(body), first, high_water)
     return b"".join((_FRAME_MAGIC, crc32(header[_CHECKED:], salt).to_bytes(4, "little"), header[_CHECKED:], body))
 
 
 def unpack_header(data: bytes, offset: int, salt: int) -> Header | None:
-    """None where there is no frame's header, or a damaged one."""
+    """The header of the frame at this offset; none if there is none, or a damaged one."""
     if offset + FRAME_HEADER > len(data):
         return None
-    magic, checksum, body_checksum, count, length, first, claim = _FRAME.unpack_from(data, offset)
+    magic, checksum, body_checksum, count, length, first, high_water = _FRAME.unpack_from(data, offset)
     if magic != _FRAME_MAGIC or crc32(data[offset + _CHECKED : offset + FRAME_HEADER], salt) != checksum:
         return None
-    return body_checksum, count, length, first, claim
+    return body_checksum, count, length, first, high_water
 
 
 def files(folder: Path, kind: str) -> list[int]:
@@ -86,7 +88,7 @@ def files(folder: Path, kind: str) -> list[int]:
 
 
 def tidy(folder: Path, kinds: Sequence[str]) -> None:
-    """Removes drafts of files, and refuses what does not belong here."""
+    """Deletes files that were not finished, and refuses a folder with files of something else."""
     ours = {path_of(folder, kind, number) for kind in kinds for number in files(folder, kind)}
     ours.update(folder / name for name in (LOCK_FILE, USED_FILE, SALT_FILE))
     for path in sorted(folder.iterdir()):
@@ -97,10 +99,10 @@ def tidy(folder: Path, kinds: Sequence[str]) -> None:
 
 
 def open_salt(folder: Path, is_empty: bool) -> int:
-    """The number that checksums start from; drawn when the first file is about to be written."""
+    """The number that checksums start from. It is drawn when the folder has no log yet."""
     path = folder / SALT_FILE
     if is_empty and not path.exists():
-        # Nobody who sends payloads knows when, to the nanosecond, this folder was made, and where.
+        # Nobody who sends payloads can guess it: they don't know the nanosecond in which this folder was made.
         stat = os.stat(folder)
         salt = crc32(f"{stat.st_ctime_ns} {stat.st_ino}".encode())
         start = _FILE.pack(_SALT_MAGIC, VERSION, salt, 0)[:-4]
@@ -119,15 +121,15 @@ def _refuse_other_version(path: Path, data: bytes, magic: bytes) -> None:
 
 
 class SegmentReader:
-    """A whole segment in memory: the frames that can be trusted, and whether more should be there."""
+    """Reads a whole segment: the frames up to the first bad one, and what the bytes after it say."""
 
     def __init__(self, path: Path, kind: str, number: int, salt: int) -> None:
         self.path = path
         self.data = path.read_bytes()
         self._number = number
         self._salt = salt
-        self.end = 0  # up to here all is well
-        self.settled = 0  # up to here the file itself says that it was durable
+        self.end = 0  # of the good frames that were read so far
+        self.durable_end = 0  # of the good frames that a high-water mark in this file says were durable
         expected = file_header(kind, number, salt)
         start = self.data[:FILE_HEADER]
         if start == expected:
@@ -140,24 +142,24 @@ class SegmentReader:
         data, salt = self.data, self._salt
         view = memoryview(data)
         while self.end and (header := unpack_header(data, self.end, salt)):
-            body_checksum, count, length, first, claim = header
+            body_checksum, count, length, first, high_water = header
             if first < self._number:
                 return
             body_at = self.end + FRAME_HEADER
             body = view[body_at : body_at + length]
             if len(body) != length or crc32(body, salt) != body_checksum:
                 return
-            if claim == first:
-                self.settled = self.end
+            if high_water == first:
+                self.durable_end = self.end
             self.end = body_at + length
-            yield first, count, claim, body
+            yield first, count, high_water, body
 
-    def claim_beyond(self) -> int:
-        """The highest claim that can be found after the end of the trusted frames."""
-        return max((claim for _, claim in self._beyond()), default=0)
+    def high_water_beyond(self) -> int:
+        """The highest high-water mark after the good frames, wherever a whole header is found there."""
+        return max((high_water for _, high_water in self._beyond()), default=0)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
-        """The first number and the claim of each header after the end of the trusted frames."""
+        """The first number and the high-water mark of each whole header after the good frames."""
         at = self.data.find(_FRAME_MAGIC, self.end)
         while at >= 0:
             header = unpack_header(self.data, at, self._salt)
@@ -166,24 +168,25 @@ class SegmentReader:
             at = self.data.find(_FRAME_MAGIC, at + 1)
 
     @property
-    def is_torn(self) -> bool:
+    def has_rest(self) -> bool:
+        """Whether anything comes after the good frames: a torn write, damage, or frames of the file's former use."""
         return self.end < len(self.data)
 
     @property
-    def was_being_written(self) -> bool:
-        """What comes after the end, or some of it: otherwise all of it is left from a former use of the file."""
+    def has_torn_write(self) -> bool:
+        """Whether a write was torn. If nothing but frames of the file's former use follows the good ones, none was."""
         firsts = [first for first, _ in self._beyond()]
-        return self.is_torn and (not firsts or max(firsts) >= self._number)
+        return self.has_rest and (not firsts or max(firsts) >= self._number)
 
 
 class SegmentFile:
-    """A segment that is written to. An append that fails leaves it as it was, so that it can be tried again."""
+    """A segment that is written to. An append that fails changes nothing, so that it can be tried again."""
 
     def __init__(self, fd: int, path: Path, size: int) -> None:
         self.fd = fd
         self.path = path
         self.size = size
-        self._leaving = size  # up to here the kernel was asked to write to the disk
+        self._behind = size  # up to here the kernel was asked to start writing
 
     @classmethod
     def create(cls, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
@@ -198,7 +201,7 @@ class SegmentFile:
 
     @classmethod
     def reuse(cls, spare: Path, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
-        """Takes a file that nobody needs any more. It has its new name only when it has its new header."""
+        """Overwrites a segment that is not needed any more. Its new header is durable before it gets its new name."""
         path = path_of(folder, kind, number)
         segment = cls(os.open(spare, os.O_RDWR), path, 0)
         try:
@@ -212,16 +215,16 @@ class SegmentFile:
 
     @classmethod
     def reopen(cls, reader: SegmentReader) -> SegmentFile:
-        """Cuts off a torn tail and makes the rest durable.
+        """Cuts off what follows the good frames, and makes these durable.
 
-        What is not known to be durable is written once more: after a sync that failed it may be in the kernel's memory
-        alone, and marked as clean.
+        Frames that may not be durable are written once more. A sync alone would not do: after one that failed, they may
+        be in the kernel's memory only, and count as written there.
         """
         segment = cls(os.open(reader.path, os.O_RDWR), reader.path, reader.end)
-        if reader.is_torn:
+        if reader.has_rest:
             os.ftruncate(segment.fd, reader.end)
-        if reader.settled < reader.end:
-            write_at(segment.fd, reader.data[reader.settled : reader.end], reader.settled)
+        if reader.durable_end < reader.end:
+            write_at(segment.fd, reader.data[reader.durable_end : reader.end], reader.durable_end)
         sync(segment.fd)
         sync_folder(reader.path.parent)
         return segment
@@ -235,13 +238,13 @@ class SegmentFile:
         self.size += len(data)
 
     def write_behind(self) -> None:
-        """Lets the kernel begin with what is there, now and then, so that little is left to do when it is synced."""
-        if self.size - self._leaving >= _BEHIND_BYTES:
-            start_writing(self.fd, self._leaving, self.size - self._leaving)
-            self._leaving = self.size
+        """Now and then asks the kernel to start writing, so that little is left to do at the next sync."""
+        if self.size - self._behind >= _BEHIND_BYTES:
+            start_writing(self.fd, self._behind, self.size - self._behind)
+            self._behind = self.size
 
     def trim(self) -> None:
-        """Cuts off what is left from a former use."""
+        """Cuts off what is left of the file's former use."""
         if os.fstat(self.fd).st_size > self.size:
             os.ftruncate(self.fd, self.size)
 

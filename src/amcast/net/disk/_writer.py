@@ -1,7 +1,8 @@
-"""The thread that writes a record log: one write and one sync for all that came while the last was under way.
+"""The thread that writes a record log: one write and one sync for all records that came during the last sync.
 
-Durability is claimed for what a sync that succeeded covers, and for nothing else. A full disk is waited for: the same
-bytes go to the same place until they fit. After any other error, and after every failed sync, it stops for good.
+In sync mode, records are reported as durable when a sync that covers them has succeeded, and never otherwise. If the
+disk is full, the same bytes are written to the same place until they fit. After any other error, and after every failed
+sync, the writer stops for good.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import NamedTuple
 
 from ...core import encode
 from ._files import is_full, mark_used, sync, sync_folder, write_file
-from ._recovery import Recovered, forget_before, snapshot_parts
-from ._segments import LOG, SNAPSHOT, SegmentFile, pack_frame, path_of
+from ._recovery import Recovered, delete_before, snapshot_parts
+from ._segments import RECORDS, SNAPSHOT, SegmentFile, pack_frame, path_of
 
 _PAUSE_S = 0.2  # between attempts on a full disk
-_SPARE = "spare.tmp"  # the last segment that a snapshot made dispensable; whoever opens the folder deletes it
-_IDLE_S = 0.02  # without a job: time to say in the file what is durable
+_SPARE = "spare.tmp"  # a segment that a snapshot replaced, kept to be used again; recovery deletes it
+_IDLE_S = 0.02  # after so long without a job, the high-water mark is written
 
 
 class Job(NamedTuple):
@@ -30,7 +31,7 @@ class Job(NamedTuple):
     is_snapshot: bool
 
 
-class LogWriter:
+class RecordWriter:
     def __init__(
         self,
         folder: Path,
@@ -52,8 +53,8 @@ class LogWriter:
         self._segment_bytes = segment_bytes
         self._written = recovered.last
         self._synced = recovered.last
-        self._claimed = 0  # up to which number the file itself says that all is durable
-        self._is_marked = False
+        self._noted = 0  # the last record of which the segment itself says that it is durable
+        self._is_marked = False  # whether the folder says that it has been used
         self.durable = recovered.last
         self.has_failed = False
         self.waits_for_space = False
@@ -102,7 +103,7 @@ class LogWriter:
         try:
             return self._jobs.get(timeout=_IDLE_S)
         except Empty:
-            self._claim()
+            self._write_high_water()
             return self._jobs.get()
 
     def _write(self, jobs: list[Job]) -> None:
@@ -121,20 +122,20 @@ class LogWriter:
             return
         records = jobs[0].records if len(jobs) == 1 else list(chain.from_iterable([job.records for job in jobs]))
         body = encode(records)
-        self._insist(lambda: self._append(jobs[0].first, len(records), body))
+        self._retry_while_full(lambda: self._append(jobs[0].first, len(records), body))
         self._written += len(records)
         if self._is_sync:
             segment = self._segment
             assert segment is not None
             sync(segment.fd)
-            self._reach(self._written)
+            self._on_synced(self._written)
         else:
             self._report(self._written)
 
     def _append(self, first: int, count: int, body: bytes) -> None:
         segment = self._segment
         if segment is not None and segment.size >= self._segment_bytes:
-            # The next segment's mere existence says that this one is durable, to its last byte.
+            # If a later segment exists, recovery takes this one for durable to its last byte. So make it so first.
             segment.trim()
             sync(segment.fd)
             self._synced = self._written
@@ -144,29 +145,29 @@ class LogWriter:
             self._segment = segment = self._begin_segment(first)
             sync_folder(self._folder)
         segment.append(pack_frame(self._salt, first, count, self._synced + 1, body))
-        self._claimed = self._synced
+        self._noted = self._synced
 
     def _begin_segment(self, first: int) -> SegmentFile:
         if self._spare.exists():
-            return SegmentFile.reuse(self._spare, self._folder, LOG, first, self._salt)
-        return SegmentFile.create(self._folder, LOG, first, self._salt)
+            return SegmentFile.reuse(self._spare, self._folder, RECORDS, first, self._salt)
+        return SegmentFile.create(self._folder, RECORDS, first, self._salt)
 
     def _write_snapshot(self, number: int, record: bytes) -> None:
-        self._insist(self._before_snapshot)
+        self._retry_while_full(self._before_snapshot)
         parts = snapshot_parts(number, record, self._salt)
-        self._insist(lambda: write_file(path_of(self._folder, SNAPSHOT, number), *parts))
+        self._retry_while_full(lambda: write_file(path_of(self._folder, SNAPSHOT, number), *parts))
         if self._segment is not None:
             self._segment.close()
             os.replace(self._segment.path, self._spare)
             self._segment = None
-        self._written = self._claimed = number
-        self._reach(number)
-        forget_before(self._folder, number)
+        self._written = self._noted = number
+        self._on_synced(number)
+        delete_before(self._folder, number)
 
-    def _reach(self, number: int) -> None:
+    def _on_synced(self, number: int) -> None:
         self._synced = number
         if not self._is_marked:
-            self._insist(lambda: mark_used(self._folder))
+            self._retry_while_full(lambda: mark_used(self._folder))
             self._is_marked = True
         self._report(number)
 
@@ -174,13 +175,13 @@ class LogWriter:
         self.durable = number
         self._on_durable(number)
 
-    def _claim(self) -> None:
-        """Says in the file that all in it is durable: otherwise damage to the last batch would look like a torn tail.
+    def _write_high_water(self) -> None:
+        """Notes in the segment that its records are durable: otherwise damage to the last would pass for a torn write.
 
-        It needs no sync: it survives the process at once, and the machine as soon as the kernel writes it.
+        No sync is needed: the note outlives the process at once, and the machine as soon as the kernel has written it.
         """
         segment = self._segment
-        if segment is None or self._claimed == self._synced:
+        if segment is None or self._noted == self._synced:
             return
         try:
             segment.append(pack_frame(self._salt, self._written + 1, 0, self._synced + 1, b""))
@@ -188,7 +189,7 @@ class LogWriter:
             if not is_full(error):
                 raise
         else:
-            self._claimed = self._synced
+            self._noted = self._synced
 
     def _finish(self) -> None:
         segment = self._segment
@@ -196,11 +197,11 @@ class LogWriter:
             segment.trim()
             sync(segment.fd)
             self._synced = self._written
-            self._claim()
+            self._write_high_water()
             sync(segment.fd)
         self._spare.unlink(missing_ok=True)
 
-    def _insist(self, action: Callable[[], None]) -> None:
+    def _retry_while_full(self, action: Callable[[], None]) -> None:
         while True:
             is_last_attempt = self._closing.is_set()
             try:

@@ -1,11 +1,11 @@
 """The delivery log: what a node delivered, by position, for clients that follow it and applications that are replayed.
 
-Appending keeps the message in memory; `flush`, once a turn of the event loop, writes what was appended at one go. That
-survives the process. What the machine may forget is delivered again from the record log, up to the next snapshot:
-before a snapshot takes the place of the records, `sync` must have run.
+Appending keeps the message in memory. `flush`, once a turn of the event loop, hands all that was appended to the
+kernel, where it outlives the process. What a crash of the machine loses here is delivered again when the node restarts,
+from the records since the last snapshot. So `sync` must have run before a snapshot replaces records.
 
-Recent messages are read from memory, older ones from the disk. The oldest are dropped, a segment at a time. What was
-delivered as a batch is kept as one; readers get its messages.
+Recent messages are read from a window in memory, older ones from the disk. The oldest are dropped, a segment at a time.
+A batch is stored as it was delivered, and readers get its messages one by one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core import AppMessage, message_name, unpack_delivery
-from ._delivery_files import ENTRY_BYTES, DeliveryFiles, StampedMessage, entry_bytes, sync_and_close
+from ...core import AppMessage, StampedMessage, message_name, unpack_deliveries
+from ._delivery_files import OVERHEAD_BYTES, DeliveryFiles, size_of, sync_and_close
 from ._files import CorruptLogError, is_full, locked
 from .records import SEGMENT_BYTES, Durability
 
@@ -26,13 +26,13 @@ __all__ = ["DeliveryLog", "PositionGoneError"]
 
 _WINDOW_MESSAGES = 65_536
 _WINDOW_BYTES = 128 << 20
-_WINDOW_SLACK = 1.125  # the window is cut seldom, because cutting moves all that stays
+_WINDOW_SLACK = 1.125  # how far the window outgrows its limit before it is cut, since a cut moves all that stays
 _COMPARED_BYTES = 1 << 20
-_MEMORY_ENTRIES = 64  # without a disk, the window is looked after now and then
+_MEMORY_DELIVERIES = 64  # in memory mode, the window is cut once in so many deliveries
 
 
 class PositionGoneError(Exception):
-    """What is asked for was dropped or never known here: `first` is the first position that there is."""
+    """The position that was asked for is not in the log any more, or never was; `first` is the lowest one that is."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"positions below {first} are gone: start at {first}")
@@ -40,7 +40,7 @@ class PositionGoneError(Exception):
 
 
 class DeliveryLog:
-    """For one thread, but `sync` may be called from another. Positions kept: `first <= position < next`."""
+    """Holds the positions `first <= position < next`. It belongs to one thread, but any may call `sync`."""
 
     def __init__(
         self, folder: Path, files: DeliveryFiles | None, lock: int, keep_messages: int, has_batches: bool
@@ -53,12 +53,12 @@ class DeliveryLog:
         self._access = threading.Lock()
         self.note = files.note if files is not None else None
         self.next = files.next if files is not None else 0
-        self._window: list[StampedMessage] = []
+        self._window: list[StampedMessage] = []  # the latest deliveries
         self._window_at: list[int] = []  # the position of each
         self._window_first = self.next
-        self._window_bytes = 0  # of what was flushed
-        self._window_flushed = 0  # so many of the window are in the files, if there is one
-        self._compared: list[StampedMessage] = []
+        self._window_flushed = 0  # how many of the window's deliveries are flushed
+        self._window_bytes = 0  # the size of these
+        self._compared: list[StampedMessage] = []  # read ahead, to compare with what is delivered again
         self._compared_first = 0
         self._failure: OSError | None = None
 
@@ -70,7 +70,7 @@ class DeliveryLog:
         segment_bytes: int = SEGMENT_BYTES,
         has_batches: bool = False,
     ) -> DeliveryLog:
-        """With batches, timestamps are those of batches, and each message in them gets its own."""
+        """`has_batches`: whether the protocol takes batches. Timestamps depend on it, see `core.batch`."""
         if durability is Durability.MEMORY:
             return DeliveryLog(folder, None, -1, keep_messages, has_batches)
         with locked(folder) as (lock, stack):
@@ -85,7 +85,7 @@ class DeliveryLog:
     # -- writing
 
     def append(self, position: int, message: AppMessage, ts: int | None) -> bool:
-        """Whether it is new: after a restart, what was delivered since the last snapshot comes again."""
+        """False if the log has it already: a process that restarts delivers again what came since its last snapshot."""
         if position == self.next:
             self.extend(((message, ts),))
             return True
@@ -93,8 +93,8 @@ class DeliveryLog:
             raise CorruptLogError(
                 self._folder / "delivered-*", f"positions {self.next} to {position - 1} were delivered and are missing"
             )
-        assert position + message.count <= self.next, "a batch is kept whole"
-        for place, (each, _) in enumerate(self._unpacked(message, ts), position):
+        assert position + message.count <= self.next, "a batch is in the log as a whole or not at all"
+        for place, each, _ in unpack_deliveries(position, ((message, ts),), self._has_batches):
             known = self._known(place)
             if known is not None and known.id != each.id:
                 raise AssertionError(
@@ -103,7 +103,7 @@ class DeliveryLog:
         return False
 
     def extend(self, batch: Sequence[StampedMessage]) -> None:
-        """Many at the next positions, all of them new."""
+        """Appends deliveries at the positions from `next` on."""
         self._window.extend(batch)
         next_, at = self.next, self._window_at
         for message, _ in batch:
@@ -111,11 +111,8 @@ class DeliveryLog:
             next_ += message.count
         self.next = next_
 
-    def _unpacked(self, message: AppMessage, ts: int | None) -> Sequence[StampedMessage]:
-        return unpack_delivery(message, ts) if self._has_batches else ((message, ts),)
-
     def skip_to(self, position: int) -> None:
-        """State was handed over that covers all below this position. What is known of it already stays."""
+        """The process was given a state that covers all positions below this one. A log that is behind goes on here."""
         if position <= self.next:
             return
         with self._access:
@@ -126,14 +123,14 @@ class DeliveryLog:
             self.next = self._window_first = position
 
     def flush(self) -> None:
-        """Hands all that was appended to the kernel. On a full disk it stays in memory, for the next time."""
+        """Hands all that was appended to the kernel. If the disk is full, it stays in memory until the next flush."""
         new = len(self._window) - self._window_flushed
-        if new and (self._files is not None or new >= _MEMORY_ENTRIES):
+        if new and (self._files is not None or new >= _MEMORY_DELIVERIES):
             with self._access:
                 self._flush()
 
     def sync(self) -> None:
-        """All that was appended is durable, or this raises an error; once it did, it always does."""
+        """Makes all that was appended durable. Once the disk has failed to sync, every later call fails too."""
         if self._files is None:
             return
         with self._access:
@@ -158,7 +155,7 @@ class DeliveryLog:
             self._folder_lock = -1
 
     def _flush(self) -> bool:
-        """Whether there was space for it."""
+        """False if there is no space on the disk."""
         new = self._window[self._window_flushed :]
         if self._files is not None and new:
             try:
@@ -169,21 +166,21 @@ class DeliveryLog:
                 return False
             self._files.drop_before(self._files.next - self._keep)
         self._window_flushed += len(new)
-        self._window_bytes += sum([len(message.payload) for message, _ in new]) + ENTRY_BYTES * len(new)
+        self._window_bytes += sum([len(message.payload) for message, _ in new]) + OVERHEAD_BYTES * len(new)
         self._cut_window()
         return True
 
     def _cut_window(self) -> None:
-        """All of the window is flushed now. Its last entry stays."""
+        """Drops the oldest deliveries of the window if it is too large. All are flushed now; the last one stays."""
         messages = min(_WINDOW_MESSAGES, self._keep)
         kept = self.next - self._window_first
         if kept <= messages * _WINDOW_SLACK and self._window_bytes <= _WINDOW_BYTES * _WINDOW_SLACK:
             return
         window, at = self._window, self._window_at
         cut = max(0, bisect_right(at, self.next - messages) - 1)
-        size = self._window_bytes - sum(map(entry_bytes, window[:cut]))
+        size = self._window_bytes - sum(map(size_of, window[:cut]))
         while size > _WINDOW_BYTES and cut < len(window) - 1:
-            size -= entry_bytes(window[cut])
+            size -= size_of(window[cut])
             cut += 1
         if cut:
             del window[:cut], at[:cut]
@@ -202,25 +199,25 @@ class DeliveryLog:
                 return []
             if position < self._window_first:
                 assert self._files is not None
-                begins, entries = self._files.read(position, limit_bytes)
+                begins, found = self._files.read(position, limit_bytes)
             else:
-                begins, entries = self._read_window(position, limit_bytes)
-        messages = [each for message, ts in entries for each in self._unpacked(message, ts)]
-        return messages[position - begins :]
+                begins, found = self._read_window(position, limit_bytes)
+        unpacked = unpack_deliveries(begins, found, self._has_batches)
+        return [(message, ts) for at, message, ts in unpacked if at >= position]
 
     def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
         found: list[StampedMessage] = []
         first = bisect_right(self._window_at, position) - 1
         for index in range(first, len(self._window)):
-            entry = self._window[index]
-            limit_bytes -= entry_bytes(entry)
+            delivery = self._window[index]
+            limit_bytes -= size_of(delivery)
             if limit_bytes < 0 and found:
                 break
-            found.append(entry)
+            found.append(delivery)
         return self._window_at[first], found
 
     def _known(self, position: int) -> AppMessage | None:
-        """What was delivered at a position below `next`. Asked for one position after the other, it is fast."""
+        """What was delivered at a position below `next`; none if it was dropped. Fast when positions come in order."""
         if position < self.first:
             return None
         at = position - self._compared_first

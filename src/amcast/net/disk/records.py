@@ -1,4 +1,4 @@
-"""The record log: what a process persists, in order, durable in groups, read back after a crash.
+"""The record log, a node's write-ahead log: what a process persists, in order, to be read back after a crash.
 
     loop     append, append, commit      append, commit    append, commit
                               |                       \\         |
@@ -6,17 +6,19 @@
                                            |                             |
     loop                                   on_durable(2)                 on_durable(4)
 
-Appending costs a list entry. `commit`, once a turn of the event loop, hands what was appended to a thread that writes
-and syncs; what comes meanwhile makes the next batch. A snapshot is a record that makes all earlier ones dispensable: it
-is written to a file of its own, and the files before it go. Records after a snapshot wait for it.
+Appending adds to a list in memory. `commit`, once a turn of the event loop, hands the list to a thread that writes and
+syncs it. What is appended during a sync is written together after it (group commit). A snapshot is a record that
+replaces all earlier ones: it is written to a file of its own, and the files before it are deleted. Records that follow
+a snapshot are written after it.
 
-Guarantee in `sync` mode: a record whose number was reported durable is found again by the next opener, with all before
-it, unless the disk fails; and a disk that failed is recognised, see `_segments.py`. Records that were not reported are
-found or not, from some number on.
+In `sync` mode, every record that was reported as durable is found when the log is opened again, with all records before
+it, unless the disk fails; and a disk that failed is recognised (`_segments.py`). Of the records that were not reported,
+a first part may be found.
 
-In `async` mode a record counts as durable when the kernel has it, and is synced now and then: a kill of the process
-takes nothing, a crash of the machine the last seconds. In `memory` mode nothing is written. The folder only remembers
-that it was used, so that a process that starts again knows that it has forgotten.
+In `async` mode a record counts as durable when the kernel has it; segments are synced when they are full. Killing the
+process loses nothing, a crash of the machine what the kernel had not written yet: the last seconds. In `memory` mode
+nothing is written but a mark that the folder was used, from which a process that starts again sees that it has
+forgotten what it promised.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from pathlib import Path
 
 from ...core import UsageError
 from ._files import CorruptLogError, is_used, locked, mark_used
-from ._recovery import Recovered, recover, was_used
-from ._segments import LOG, SNAPSHOT, files
-from ._writer import Job, LogWriter
+from ._recovery import Recovered, recover
+from ._segments import RECORDS, SNAPSHOT, files
+from ._writer import Job, RecordWriter
 
 __all__ = ["CorruptLogError", "Durability", "RecordLog"]
 
@@ -48,22 +50,19 @@ def _nothing() -> None:
 
 
 class RecordLog:
-    """All methods are for one thread. Only the callbacks come from another, the writer's."""
+    """All methods belong to one thread. The callbacks are called from another, the writer's."""
 
     def __init__(
-        self, folder: Path, durability: Durability, lock: int, found: Recovered | None, writer: LogWriter | None
+        self, folder: Path, durability: Durability, lock: int, found: Recovered | None, writer: RecordWriter | None
     ) -> None:
-        self.folder = folder
-        self.durability = durability
+        self._folder = folder
         self.recovered = found.records if found else []
-        self.note = found.note if found else None  # about a torn tail, for the log that people read
-        self.is_new = not (was_used(folder, found) if found else is_used(folder))
+        self.note = found.note if found else None  # for people: that a torn write was cut off
+        self.is_new = not (self.recovered or is_used(folder))
         self._lock = lock
         self._writer = writer
-        self._is_sync = durability is Durability.SYNC
-        self._is_marked = (
-            self._is_sync or not self.is_new
-        )  # in sync mode the writer marks it before it reports anything
+        self.writes = writer is not None  # false in memory mode
+        self._is_marked = durability is Durability.SYNC or not self.is_new  # in sync mode the writer does it
         self._last = found.last if found else 0
         self._pending: list[bytes] = []
         self._jobs: list[Job] = []
@@ -79,9 +78,9 @@ class RecordLog:
     ) -> RecordLog:
         """All callbacks are called from the writer's thread.
 
-        `on_durable` gets the number up to which all is durable (in memory mode it is never called).
-        `on_failure` says that nothing will be durable any more. `before_snapshot` must make durable what can't be had
-        from the records any more once the snapshot replaces them; it runs between their being written and its.
+        `on_durable` is told the number up to which all records are durable; in memory mode it is never called.
+        `on_failure` is told why no more records will become durable. `before_snapshot` is called before a snapshot is
+        written, and must make durable what could be rebuilt so far from the records that the snapshot replaces.
         """
         with locked(folder) as (lock, stack):
             is_sync = durability is Durability.SYNC
@@ -90,13 +89,13 @@ class RecordLog:
                 _refuse_records(folder)
             else:
                 found = recover(folder)
-                writer = LogWriter(folder, found, is_sync, on_durable, on_failure, before_snapshot, segment_bytes)
+                writer = RecordWriter(folder, found, is_sync, on_durable, on_failure, before_snapshot, segment_bytes)
             stack.pop_all()
         return RecordLog(folder, durability, lock, found, writer)
 
     @property
     def durable(self) -> int:
-        """The number of the last record that is durable, or counts as such."""
+        """The number of the last record that counts as durable."""
         return self._last if self._writer is None else self._writer.durable
 
     @property
@@ -108,16 +107,17 @@ class RecordLog:
         self.recovered = []
 
     def append(self, record: bytes) -> int:
-        """Returns the record's number: 1, 2, 3... over all lives of the log."""
+        """Returns the record's number: 1, 2, 3... over all boots of the process."""
         if not self._is_marked:
-            self._mark()
+            mark_used(self._folder)
+            self._is_marked = True
         if self._writer is not None:
             self._pending.append(record)
         self._last += 1
         return self._last
 
     def append_snapshot(self, record: bytes) -> int:
-        """All records before it may be forgotten once it is durable."""
+        """Once it is durable, the records before it are deleted."""
         self._close_batch()
         number = self.append(record)
         self._pending = []
@@ -133,7 +133,7 @@ class RecordLog:
             self._jobs = []
 
     def close(self) -> None:
-        """Writes and syncs what was appended, if the disk allows, and gives up the folder."""
+        """Writes and syncs what was appended, if the disk has not failed, and unlocks the folder."""
         if self._lock < 0:
             return
         self.commit()
@@ -147,11 +147,7 @@ class RecordLog:
             self._jobs.append(Job(self._last - len(self._pending) + 1, self._pending, False))
             self._pending = []
 
-    def _mark(self) -> None:
-        mark_used(self.folder)
-        self._is_marked = True
-
 
 def _refuse_records(folder: Path) -> None:
-    if files(folder, LOG) or files(folder, SNAPSHOT):
+    if files(folder, RECORDS) or files(folder, SNAPSHOT):
         raise UsageError(f"{folder}: holds a durable log, which memory mode would contradict: choose another folder")

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core import Record, encode
-from ..disk.records import Durability, RecordLog
+from ..disk.records import RecordLog
 
 
 class DiskBarrier:
     def __init__(self, records: RecordLog) -> None:
-        self.writes = records.durability is not Durability.MEMORY
+        self.writes = records.writes
         self.is_up = False  # effects must be held back now
         self._records = records
         self._last = 0  # the number of the last record that was appended

@@ -13,7 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ...core import AppMessage, Outbox, ProcessId, Record, TimerKey, Timestamp, Wire, encode, unpack
+from ...core import (
+    AppMessage,
+    Outbox,
+    ProcessId,
+    Record,
+    StampedMessage,
+    TimerKey,
+    Timestamp,
+    Wire,
+    encode,
+    unpack_deliveries,
+)
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
@@ -254,7 +265,7 @@ class Node(Outbox):
     def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         self._trace_deliveries(position, ((message, final_ts),))
         if self.deliveries.append(position, message, final_ts) and self.application is not None:
-            self._apply(position, message)
+            self._apply(position, ((message, final_ts),))
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         if self.barrier.is_up:
@@ -271,14 +282,12 @@ class Node(Outbox):
         self._trace_deliveries(first, batch)
         self.deliveries.extend(batch)
         if self.application is not None:
-            for message, _ in batch:
-                self._apply(first, message)
-                first += message.count
+            self._apply(first, batch)
 
-    def _apply(self, position: int, message: AppMessage) -> None:
+    def _apply(self, first: int, batch: Sequence[StampedMessage]) -> None:
         assert self.application is not None
-        for place, each in enumerate(unpack(message), position):
-            self.application.deliver(place, each)
+        for position, message, _ in unpack_deliveries(first, batch, self.has_batches):
+            self.application.deliver(position, message)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self.barrier.is_up:

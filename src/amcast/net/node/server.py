@@ -19,8 +19,8 @@ from ...core import ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
-from ..security.access import Access, Tickets
-from ..security.contexts import Security
+from ..security.access import Access
+from ..security.credentials import ProcessCredentials
 from ..security.tls import PeerError
 from ..trace.writer import TraceWriter
 from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
@@ -52,9 +52,9 @@ class NodeServer:
         entering = config.spec().ingress_messages
         requests: Any = Request if entering is None else Request | entering
         self.requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(requests)
-        self.security = Security.of_process(config, name, logger.warning)
-        self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.open()
-        self.tickets = Tickets(self.security.secret)
+        self.security = ProcessCredentials.load(config, name, logger.warning)
+        self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
+        self.tickets = self.security.tickets
         self.connections: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason

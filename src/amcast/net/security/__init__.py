@@ -1,1 +1,1 @@
-"""Who may connect, and what they may do: certificates, TLS, tokens, tickets."""
+"""Who may connect to a cluster, and what they may do there: certificates, TLS, tokens, tickets."""

@@ -1,4 +1,4 @@
-"""Files that hold secrets or rights: whole or not at all, closed to others from the first byte, and not overwritten."""
+"""Files with secrets or rights: written whole or not at all, closed to other users from the start, not overwritten."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import NamedTuple
 from ...core import UsageError
 
 SECRET, PUBLIC = 0o600, 0o644
+SECRET_FILE = "cluster.secret"
+CA = "ca"
 
 
 class Draft(NamedTuple):
@@ -25,7 +27,7 @@ class Draft(NamedTuple):
 
 
 def write_all(drafts: Sequence[Draft]) -> None:
-    """All of them or, if one exists or can't be written, none of those that are new."""
+    """Writes all files. If one exists or can't be written, none of the new ones is left behind."""
     for draft in drafts:
         if not draft.replace and os.path.lexists(draft.path):
             raise _exists(draft.path)
@@ -38,10 +40,14 @@ def write_all(drafts: Sequence[Draft]) -> None:
                 for draft, scratch in zip(drafts, staged, strict=True):
                     _place(draft, scratch, placed)
                 placed.pop_all()
-        except FileExistsError as error:  # somebody was faster
+        except FileExistsError as error:  # it was made since we looked
             raise _exists(Path(error.filename2)) from error
         except OSError as error:
             raise UsageError(f"can't write to {drafts[0].path.parent}: {error.strerror or error}") from error
+
+
+def cert_and_key(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.crt", folder / f"{name}.key"
 
 
 def read_file(path: Path, what: str, remedy: str) -> bytes:
@@ -64,7 +70,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _stage(draft: Draft, undo: ExitStack) -> Path:
-    # Scratch files are made with mode 0600, so that a key is at no moment open to others.
+    # mkstemp makes files with mode 0600, so that other users can't read a key at any moment.
     handle, name = tempfile.mkstemp(dir=draft.path.parent, prefix=".")
     undo.callback(_remove, name)
     with open(handle, "wb") as scratch:

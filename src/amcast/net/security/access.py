@@ -1,7 +1,7 @@
 """Who may do what: tokens with rights for each group, and tickets that prove which id a client was given.
 
-A file of tokens (TOML) holds what nodes need to recognise a token and nothing that a thief could use: the SHA-256 of
-it. A plain hash is enough since tokens are 256 random bits, not words that somebody chose.
+A file of tokens (TOML) holds the SHA-256 of each token: enough to recognise it, and of no use to a thief. No slow hash
+is needed, since tokens are 256 random bits and not words that somebody chose.
 
     [[token]]
     name = "alice"
@@ -10,10 +10,10 @@ it. A plain hash is enough since tokens are 256 random bits, not words that some
     follow = ["*"]           # whose deliveries may be read
     expires = 2027-01-31     # optional: from this day on (UTC) the token is refused
 
-Without a file everyone may do everything that TLS lets in.
+Without a file of tokens, whoever may connect may do everything.
 
 A client gets its id from the node where it connects first, with a ticket: an HMAC of id and name under the secret that
-all nodes share. The ticket lets it go on under that id at any other node, and nobody else.
+all nodes share. With the ticket it can use the id at every node; nobody without the ticket can.
 """
 
 from __future__ import annotations
@@ -34,21 +34,19 @@ from ...core.ids import CLIENT_ID_LIMIT, GROUP_ID_LIMIT
 from ._files import SECRET, Draft, read_file, write_all
 from .identity import NAME_RULE, is_plain_name
 
-Groups = frozenset[GroupId] | None  # None is every group, those to come included
-
-TICKET_BYTES = 32
+Groups = frozenset[GroupId] | None  # None is every group, even one that is added later
 
 _EVERYTHING = "*"
-_TOKEN_PREFIX = "amcast_"  # so that scanners for leaked secrets can know one
+_TOKEN_PREFIX = "amcast_"  # so that scanners for leaked secrets recognise one
 _FIELDS = ("name", "sha256", "send", "follow", "expires")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GROUP = re.compile(r"g([1-9][0-9]{0,4})")
-_TICKET_PURPOSE = b"amcast ticket 1\0"  # no other use of the secret can make a ticket by accident
+_TICKET_PURPOSE = b"amcast ticket 1\0"  # so that nothing else that is signed with the secret can pass for a ticket
 _SECRET_BYTES_MIN = 32
 
 
 class Rights:
-    """Of one token. Asked for every message: the sets are made once."""
+    """The rights of one token. They are checked for every message, so the sets are made once."""
 
     __slots__ = ("_follow", "_send", "expires", "name")
 
@@ -78,7 +76,7 @@ class Access:
         self._tokens = None if tokens is None else tuple(tokens)
 
     @classmethod
-    def open(cls) -> Access:
+    def unrestricted(cls) -> Access:
         return cls(None)
 
     @classmethod
@@ -91,12 +89,12 @@ class Access:
         return cls(_parse_tokens(content, where))
 
     def check(self, token: str, today: date | None = None) -> Rights | None:
-        """What the token allows; None if there is no such token, or no longer."""
+        """The rights of the token; None if it is unknown or has expired."""
         if self._tokens is None:
             return Rights.everything()
         shown = _hash(token)
         found: Rights | None = None
-        # Every entry is compared, and in constant time: the answer's delay says nothing of how close a guess was.
+        # All are compared, each in constant time, so that the time of the answer does not help to guess a token.
         for known, rights in self._tokens:
             if hmac.compare_digest(known, shown):
                 found = rights
@@ -105,17 +103,16 @@ class Access:
         return found if (today or datetime.now(UTC).date()) < found.expires else None
 
     def __repr__(self) -> str:
-        return "Access(open)" if self._tokens is None else f"Access({len(self._tokens)} tokens)"
+        return "Access(unrestricted)" if self._tokens is None else f"Access({len(self._tokens)} tokens)"
 
 
 class Tickets:
-    """Signs and checks. A ticket is valid as long as the secret stays."""
+    """Signs and checks tickets. A ticket is valid until the secret is replaced."""
 
     __slots__ = ("_secret",)
 
     def __init__(self, secret: bytes) -> None:
-        if len(secret) < _SECRET_BYTES_MIN:
-            raise UsageError(f"the cluster's secret is shorter than {_SECRET_BYTES_MIN} bytes: make a new one")
+        assert len(secret) >= _SECRET_BYTES_MIN
         self._secret = secret
 
     @classmethod
@@ -130,7 +127,7 @@ class Tickets:
         return hmac.digest(self._secret, _TICKET_PURPOSE + client_id.to_bytes(8, "big") + _encode(name), "sha256")
 
     def is_valid(self, client_id: int, name: str, ticket: bytes) -> bool:
-        if not 0 <= client_id < CLIENT_ID_LIMIT:  # clients may claim anything
+        if not 0 <= client_id < CLIENT_ID_LIMIT:  # a client may send anything
             return False
         return hmac.compare_digest(self.issue(client_id, name), ticket)
 
@@ -155,9 +152,9 @@ def new_token(name: str, send: Sequence[str], follow: Sequence[str]) -> tuple[st
 
 
 def add_token(path: str | Path, name: str, send: Sequence[str], follow: Sequence[str]) -> str:
-    """Adds an entry to the file, which is made if need be, and returns the secret, which is stored nowhere."""
+    """Adds an entry to the file, which is made if it is missing. Returns the secret, which is stored nowhere."""
     secret, entry = new_token(name, send, follow)
-    target = Path(os.path.realpath(path))  # a link stays a link
+    target = Path(os.path.realpath(path))  # the file behind a link is replaced, not the link
     is_new = not os.path.lexists(target)
     before = b"" if is_new else read_file(target, "the file of tokens", "name another file")
     if before:
@@ -190,7 +187,7 @@ def _parse_tokens(content: bytes, where: str) -> list[tuple[bytes, Rights]]:
 
 
 def _parse_token(entry: dict[str, Any], where: str) -> tuple[bytes, Rights]:
-    """Errors name the field and not its value, which may be a token that somebody pasted in the wrong place."""
+    """Errors name the field and not its value, which may be a token that was pasted into the wrong place."""
     for field in entry:
         if field not in _FIELDS:
             raise UsageError(f"{where}: unknown field {field!r}: there are {', '.join(_FIELDS)}")

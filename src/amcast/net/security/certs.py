@@ -2,23 +2,22 @@
 
 One folder holds it all:
 
-    ca.crt       ca.key         the CA; its key is needed to issue and by no node: keep it where nobody else comes
+    ca.crt       ca.key         the CA; its key is needed to issue certificates, and by no node: keep it safe
     g1.p0.crt    g1.p0.key      a process, which serves and dials
     alice.crt    alice.key      a client, which dials only: its certificate is refused as a server's
     cluster.secret              32 random bytes, the same on all nodes
 
-Keys are EC P-256. Files appear whole or not at all, and none is overwritten unless forced. Where a company has a PKI of
-its own, its certificates do as well: what counts is the identity among the alternative names (see `identity.py`).
+Keys are EC P-256. Files appear whole or not at all, and none is overwritten without `force`. Certificates of a
+company's own PKI do as well, if they have an identity among their alternative names (`identity.py`).
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,22 +28,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ...core import UsageError
-from ._files import PUBLIC, SECRET, Draft, read_file, write_all
-from .identity import Identity, Kind, identity
+from ._files import CA, PUBLIC, SECRET, SECRET_FILE, Draft, cert_and_key, read_file, write_all
+from .identity import Identity
 
-SECRET_FILE = "cluster.secret"
-SECRET_BYTES = 32
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-_CA = "ca"
+_SECRET_BYTES = 32
 _CA_VALIDITY = timedelta(days=3653)
 _LEAF_VALIDITY = timedelta(days=365)
-_CLOCK_SKEW = timedelta(hours=1)  # machines whose clocks are behind take a new certificate too
-_DNS_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_CLOCK_SKEW = timedelta(hours=1)  # so much earlier a certificate is valid, for machines whose clocks are behind
+_LOOPBACK = (  # for other programs that connect to a process: nodes and clients look at the identity alone
+    x509.DNSName("localhost"),
+    x509.IPAddress(ip_address("127.0.0.1")),
+    x509.IPAddress(ip_address("::1")),
+)
 
 
 class Made(NamedTuple):
-    """Files that were made. The secret has neither certificate nor date."""
+    """Files that were made. The secret has no certificate and no date."""
 
     what: Literal["ca", "process", "client", "secret"]
     name: str
@@ -54,7 +53,7 @@ class Made(NamedTuple):
 
 
 class _Signed(NamedTuple):
-    """A certificate with its key, on their way to the disk or back from it."""
+    """A certificate with its key, in memory."""
 
     cert: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -63,75 +62,41 @@ class _Signed(NamedTuple):
         return f"_Signed({self.cert.subject.rfc4514_string()!r})"
 
 
-def make_ca(folder: str | Path, *, force: bool = False, now: datetime | None = None) -> Made:
-    """Forced, it makes all certificates void that the old one issued."""
-    folder = Path(folder)
-    authority = _new_authority(now or datetime.now(UTC))
-    write_all(_drafts(folder, _CA, authority, force))
-    return _made("ca", folder, _CA, authority)
+def set_up(
+    folder: str | Path, wanted: Sequence[Identity], *, force: bool = False, now: datetime | None = None
+) -> list[Made]:
+    """Makes the wanted certificates, and the CA and the secret if they are missing: all of it or nothing.
 
-
-def issue(
-    folder: str | Path,
-    name: str,
-    kind: Kind = "process",
-    hosts: Sequence[str] = (),
-    *,
-    force: bool = False,
-    now: datetime | None = None,
-) -> Made:
-    """A certificate by the CA in the same folder. Host names are for other programs: nodes look at the identity."""
-    folder = Path(folder)
-    who = identity(kind, name)
-    signed = _new_leaf(_load_authority(folder), who, hosts, now or datetime.now(UTC))
-    write_all(_drafts(folder, name, signed, force))
-    return _made(kind, folder, name, signed)
-
-
-def cluster_secret(folder: str | Path, *, force: bool = False) -> Path:
-    """Forced, clients must connect anew to be given a ticket that is valid."""
-    draft = _secret_draft(Path(folder), force)
-    write_all([draft])
-    return draft.path
-
-
-def set_up(folder: str | Path, wanted: Sequence[Identity], *, force: bool = False) -> list[Made]:
-    """The CA and the secret where they are missing, and all that is wanted: everything or nothing.
-
-    Force is for what is wanted: the CA and the secret stay.
+    `force` replaces wanted certificates that exist, but never the CA or the secret.
     """
     folder = Path(folder)
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     made: list[Made] = []
     drafts: list[Draft] = []
-    if any(os.path.lexists(path) for path in _paths(folder, _CA)):
+    if any(os.path.lexists(path) for path in cert_and_key(folder, CA)):
         authority = _load_authority(folder)
     else:
         authority = _new_authority(now)
-        drafts += _drafts(folder, _CA, authority, False)
-        made.append(_made("ca", folder, _CA, authority))
+        drafts += _drafts(folder, CA, authority, False)
+        made.append(_made("ca", folder, CA, authority))
     for who in wanted:
-        signed = _new_leaf(authority, who, LOOPBACK if who.kind == "process" else (), now)
+        signed = _new_leaf(authority, who, now)
         drafts += _drafts(folder, who.name, signed, force)
         made.append(_made(who.kind, folder, who.name, signed))
-    secret = _secret_draft(folder, False)
-    if not os.path.lexists(secret.path):
-        drafts.append(secret)
-        made.append(Made("secret", "cluster", None, secret.path, None))
+    secret = folder / SECRET_FILE
+    if not os.path.lexists(secret):
+        drafts.append(Draft(secret, secrets.token_bytes(_SECRET_BYTES), SECRET))
+        made.append(Made("secret", "cluster", None, secret, None))
     write_all(drafts)
     return made
 
 
-def _paths(folder: Path, name: str) -> tuple[Path, Path]:
-    return folder / f"{name}.crt", folder / f"{name}.key"
-
-
 def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
-    return Made(what, name, *_paths(folder, name), signed.cert.not_valid_after_utc)
+    return Made(what, name, *cert_and_key(folder, name), signed.cert.not_valid_after_utc)
 
 
 def _drafts(folder: Path, name: str, signed: _Signed, force: bool) -> list[Draft]:
-    cert, key = _paths(folder, name)
+    cert, key = cert_and_key(folder, name)
     plain = signed.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -141,12 +106,8 @@ def _drafts(folder: Path, name: str, signed: _Signed, force: bool) -> list[Draft
     ]
 
 
-def _secret_draft(folder: Path, force: bool) -> Draft:
-    return Draft(folder / SECRET_FILE, secrets.token_bytes(SECRET_BYTES), SECRET, force)
-
-
 def _load_authority(folder: Path) -> _Signed:
-    cert_file, key_file = _paths(folder, _CA)
+    cert_file, key_file = cert_and_key(folder, CA)
     cert_bytes = read_file(cert_file, "the CA's certificate", "restore it, or start in a new folder")
     key_bytes = read_file(key_file, "the CA's key", "issue where it is kept, or start in a new folder")
     try:
@@ -175,15 +136,16 @@ def _new_authority(now: datetime) -> _Signed:
     return _Signed(builder.sign(key, hashes.SHA256()), key)
 
 
-def _new_leaf(authority: _Signed, who: Identity, hosts: Sequence[str], now: datetime) -> _Signed:
+def _new_leaf(authority: _Signed, who: Identity, now: datetime) -> _Signed:
     ends = min(now + _LEAF_VALIDITY, authority.cert.not_valid_after_utc)
     if ends <= now:
         raise UsageError(f"the CA expired on {ends:%Y-%m-%d}: start in a new folder, and give all nodes its files")
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(who.uri)]
     if who.kind == "process":
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(who.uri), *map(_host, hosts)]
+        names += _LOOPBACK
     authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = (
         _builder(key, _common_name(who.name), authority.cert.subject, now, ends)
@@ -227,13 +189,3 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _host(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    if len(host) > 253 or not all(map(_DNS_LABEL.fullmatch, host.split("."))):
-        raise UsageError(f"{host!r} is no host: write a DNS name or an IP address")
-    return x509.DNSName(host)

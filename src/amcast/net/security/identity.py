@@ -1,7 +1,7 @@
-"""Who somebody is: a process of a group or a client, as its certificate says and never as a message says.
+"""Who is at the other end of a connection: a process or a client, as its certificate says, never as a message says.
 
 A certificate carries the identity as a URI among its alternative names, `amcast://process/g1.p0` or
-`amcast://client/alice`. Names are plain enough to be a file name, a log field and a part of a URI without escapes.
+`amcast://client/alice`. A name needs no escapes as a file name, in a log line or in a URI.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
 _SCHEME = "amcast://"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PROCESS = re.compile(r"g[1-9][0-9]{0,4}\.p(0|[1-9][0-9]{0,7})")
-_RESERVED = frozenset({"ca", "cluster"})  # their files stand in the same folder
+_RESERVED = frozenset({"ca", "cluster"})  # `ca.crt` and `cluster.secret` are in the same folder
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def identity(kind: Kind, name: str) -> Identity:
-    """With the name checked: a client can't be called like a process."""
+    """Checks the name: a client can't have the name of a process."""
     if kind == "process":
         if _PROCESS.fullmatch(name) is None:
             raise UsageError(f"{name!r} is no name of a process: write g1.p0 for the first process of group g1")
@@ -52,7 +52,7 @@ def identity(kind: Kind, name: str) -> Identity:
 
 
 def parse_uri(uri: str) -> Identity | None:
-    """None if this URI is none of ours."""
+    """None if the URI names no process and no client."""
     kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
     if not uri.startswith(_SCHEME) or not slash:
         return None

@@ -1,15 +1,14 @@
 """Mutual TLS 1.3: both sides show a certificate of the cluster's own CA, and the certificate says who they are.
 
-No other CA counts, those of the system neither. Host names are not compared: processes move between hosts, and it is
-the identity in the certificate that must be the one expected (`expect`). A client's certificate is refused as a
-server's by TLS itself, since it is not made for that.
+No other CA is trusted, not even those of the system. Host names are not compared, since processes may move to other
+hosts: it is the identity in the certificate that must be the expected one (`expect`). A client can't pose as a server:
+TLS itself refuses its certificate, which was not issued for that use.
 
-In TLS 1.3 whoever dials is done before the other side has looked at its certificate: a refusal shows at the first read,
-as the end of the connection and without a reason. The reason is known on the other side alone, and event loops keep it
-to themselves; a server that wants to log it passes `on_refused`.
+In TLS 1.3 the side that dials is done before the other side has looked at its certificate. If it is refused, it sees at
+its first read that the connection was closed, without a reason. Only the server knows the reason, and event loops do
+not report it; `on_refused` does, for the server's log.
 
-Files are looked at before they are used, so that what is wrong with them is said in one line with the file's name, and
-never with what is in it.
+Files are checked before use, so that an error is one line with the name of the file, and never quotes its content.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _REMEDY = "make it with `amcast certs`, or name another file"
 
 
 class PeerError(UsageError):
-    """The other side is not who it has to be: close the connection, and go on."""
+    """The other side is not the one that is expected: the connection must be closed."""
 
 
 def server_context(
@@ -42,9 +41,9 @@ def server_context(
     if own.kind != "process":
         raise UsageError(f"{cert} is the certificate of {own}: a node needs that of a process")
     context = _context(ssl.PROTOCOL_TLS_SERVER, Path(ca), Path(cert), Path(key))
-    context.num_tickets = 0  # nobody resumes: each connection is a full look at the certificates
+    context.num_tickets = 0  # no resumption of sessions: certificates are checked for each connection
     if on_refused is not None:
-        context.sslobject_class = _telling(on_refused)
+        context.sslobject_class = _reporting(on_refused)
     return context
 
 
@@ -53,7 +52,7 @@ def client_context(ca: str | Path, cert: str | Path, key: str | Path) -> ssl.SSL
 
 
 def certificate_identity(cert: str | Path) -> Identity:
-    """Whose certificate a file holds: a node compares it with the process that it is to be."""
+    """Whose certificate a file holds."""
     own = _load_chain(Path(cert), "the certificate")[0]
     try:
         names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -78,7 +77,7 @@ def peer_identity(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> Identity:
 
 
 def expect(ssl_object: ssl.SSLObject | ssl.SSLSocket | None, kind: Kind, name: str | None = None) -> Identity:
-    """The peer's identity, which must be of this kind and, for who dials one process, of this name."""
+    """The peer's identity, which must be of this kind and, if a name is given, have this name."""
     found = peer_identity(ssl_object)
     if found.kind != kind or name not in (None, found.name):
         wanted = f"a {kind}" if name is None else f"{kind} {name}"
@@ -87,14 +86,14 @@ def expect(ssl_object: ssl.SSLObject | ssl.SSLSocket | None, kind: Kind, name: s
 
 
 def handshake_problem(error: ssl.SSLError) -> str:
-    """In words, without what the library adds for programmers."""
+    """Why a handshake failed, in words for a log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is refused: {error.verify_message}"
     return f"no TLS handshake with the peer: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
 
 
-def _telling(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
-    class TellingObject(ssl.SSLObject):
+def _reporting(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
+    class ReportingObject(ssl.SSLObject):
         def do_handshake(self) -> None:
             try:
                 super().do_handshake()
@@ -104,11 +103,11 @@ def _telling(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
                 on_refused(handshake_problem(error))
                 raise
 
-    return TellingObject
+    return ReportingObject
 
 
 def _only_identity(uris: list[str]) -> Identity | None:
-    """With two identities it would be anybody's guess which one counts."""
+    """The identity that these URIs name; none if there is none, or more than one."""
     found = [who for who in map(parse_uri, uris) if who is not None]
     return found[0] if len(found) == 1 else None
 
@@ -126,10 +125,10 @@ def _context(protocol: int, ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     try:
-        # An empty password, so that an encrypted key is an error and no question on somebody's terminal.
+        # With an empty password an encrypted key is an error. Without one, OpenSSL would ask for it on the terminal.
         context.load_cert_chain(cert, key, password="")
         context.load_verify_locations(cafile=ca)
-    except (OSError, ValueError):  # what the library says may quote the file
+    except (OSError, ValueError):  # whose message may quote the file
         raise UsageError(f"{ca}, {cert} and {key} can't be used for TLS: make them anew with `amcast certs`") from None
     return context
 

@@ -1,1 +1,1 @@
-"""What nodes write down of a run, and how the files of all nodes become one run's tables."""
+"""Traces of a real cluster: the raw files that nodes write, and how those of all nodes become the tables of one run."""

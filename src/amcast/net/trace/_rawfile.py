@@ -1,15 +1,16 @@
-"""The files that a node traces into, `<table>.<process>.<boot>.raw`: a header, then rows in the order of recording.
+"""Raw files, which nodes trace into: `<table>.<process>.<boot>.raw`, a header, then rows in the order of recording.
 
-    multicasts, deliveries, wire   rows of a fixed size, so that a torn last one is seen by the size of the file
-    faults, kinds                  lines of JSON; a torn last one has no line feed
+    multicasts, deliveries, wire   rows of a fixed size; what is left at the end of the file is a torn row
+    faults, kinds                  lines of JSON; a last one without a line feed is torn
 
-A multicast is one row for each destination, which count down to 0: the message is whole when the 0 is there. These rows
-stand for a run of messages, each one above the other and of the same size. A row of `deliveries` stands for a run too,
-of positions, messages and timestamps; who reads gets a row each. It may also say that state was handed over. `kinds`
-has the names behind the numbers in `wire`, in order.
+A multicast is a row for each of its destinations. `left` says how many follow, so that it is seen whether all are
+there. Such rows stand for a run of `count` messages with consecutive ids and payloads of the same size. A row of
+`deliveries` stands for a run too: ids, positions and timestamps rise by one. It may also say that the process received
+a state instead of deliveries (`STATE`). `kinds` has the names of the wire messages that are numbers in `wire`, in the
+order of numbers.
 
-Files of one boot are written in the order of `FLUSH_ORDER`, and whatever another process does because of a row happens
-after it is written: who reads the tables in the opposite order finds the reason of everything that it found.
+A node writes its tables in the order of `FLUSH_ORDER`, causes first, and before anything leaves for other processes. So
+a reader that opens the tables in reverse order, deliveries first, finds the multicast of each delivery that it saw.
 """
 
 from __future__ import annotations
@@ -28,32 +29,33 @@ from ...core import BATCH_LIMIT, GroupId, ProcessId, UsageError
 from ...trace import NULL
 from ...trace.packing import LOG_ROW, MULTICAST, WIRE
 
-ADDRESSED = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
-RUN = np.dtype([*LOG_ROW.descr, ("count", "<i4")])
-HANDED = 2  # a kind in `deliveries`: no message, but state that covers all positions below this one
+MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
+DELIVERY_RUN = np.dtype([*LOG_ROW.descr, ("count", "<i4")])
+STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
 
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
-ROWS = {"wire": WIRE, "multicasts": ADDRESSED, "deliveries": RUN}
+ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
 
 MAGIC = b"amctrace"
 VERSION = 3
 _HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
 HEADER_BYTES = _HEADER.size
-END_AT = 11  # how a file ended is written over a byte of the header: that needs no room on a full disk
-OPEN, CLOSED, FAILED = b"\0", b"\1", b"\2"  # FAILED: what followed could not be written
+END_AT = 11  # the byte of the header that says how the file ended; overwriting it needs no space on a full disk
+OPEN, CLOSED, FAILED = b"\0", b"\1", b"\2"  # FAILED: a write failed, and rows are missing
 
 _NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})\.raw")
 
 Rows = npt.NDArray[np.void]
+Mask = npt.NDArray[np.bool_]
 
 
 def are_counts(counts: npt.NDArray[np.int32]) -> bool:
-    """Whether these can be the lengths of runs."""
+    """Whether all of these are possible lengths of runs."""
     return not len(counts) or 0 < counts.min() <= counts.max() <= BATCH_LIMIT
 
 
 def steps_of(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
-    """0, 1, 2... for each run."""
+    """For each run 0, 1, 2... up to its length: counts of 2 and 3 give 0, 1, 0, 1, 2."""
     ends = np.cumsum(counts, dtype=np.int64)
     steps: npt.NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
     return steps
@@ -65,18 +67,16 @@ class Header(NamedTuple):
     group: GroupId
     boot: int
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.table}.{self.process}.{self.boot}.raw"
 
-def file_name(table: str, process: ProcessId, boot: int) -> str:
-    return f"{table}.{process}.{boot}.raw"
-
-
-def encode_header(header: Header) -> bytes:
-    number = FLUSH_ORDER.index(header.table)
-    return _HEADER.pack(MAGIC, VERSION, number, 0, header.process, header.group, header.boot)
+    def encode(self) -> bytes:
+        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], self.process, self.group, self.boot)
 
 
 class RawFile:
-    """One file, which may still grow. It remembers how far it was taken in."""
+    """One raw file, which may still grow. Its rows are taken once: it remembers up to where."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
@@ -85,30 +85,30 @@ class RawFile:
         self.group = header.group
         self.boot = header.boot
         self._taken = HEADER_BYTES
-        self._run_ends = np.zeros(0, np.int64)  # of what was read last
+        self._run_ends = np.zeros(0, np.int64)  # the deliveries up to the end of each run in the last `rows`
 
     def rows(self) -> Rows:
-        """Whole rows that were not taken yet."""
+        """The rows that are not taken yet, runs expanded, without a torn last one."""
         rows = self._read(self._taken, self._size())
         if self.table != "deliveries":
             return rows
         self._run_ends = np.cumsum(rows["count"], dtype=np.int64)
-        return self._spread(rows)
+        return self._expanded(rows)
 
-    def rows_before(self) -> Rows:
-        """Those that were."""
+    def rows_taken(self) -> Rows:
+        """The rows that are taken already."""
         rows = self._read(HEADER_BYTES, self._taken)
-        return self._spread(rows) if self.table == "deliveries" else rows
+        return self._expanded(rows) if self.table == "deliveries" else rows
 
     def take_rows(self, count: int) -> None:
-        """So many of those that were read last."""
+        """Takes the first `count` of the rows that the last `rows` returned."""
         if self.table == "deliveries" and count:
             runs = int(np.searchsorted(self._run_ends, count)) + 1
-            assert self._run_ends[runs - 1] == count, "runs are taken whole"
+            assert self._run_ends[runs - 1] == count, "a run is taken as a whole"
             count = runs
         self._taken += count * ROWS[self.table].itemsize
 
-    def _spread(self, runs: Rows) -> Rows:
+    def _expanded(self, runs: Rows) -> Rows:
         counts = runs["count"]
         if not are_counts(counts):
             raise self.damaged("there is a row in it that is no delivery")
@@ -131,7 +131,7 @@ class RawFile:
         return whole.split(b"\n") if feed else []
 
     @property
-    def left_bytes(self) -> int:
+    def bytes_left(self) -> int:
         return self._size() - self._taken
 
     @property
@@ -158,8 +158,24 @@ class RawFile:
         return rows
 
 
+class Boot:
+    """The times of the first and the last row of one boot."""
+
+    def __init__(self) -> None:
+        self.has_rows = False
+        self.first = 0
+        self.last = 0
+
+    def saw(self, t_us: npt.NDArray[np.int64]) -> None:
+        if len(t_us):
+            first, last = int(t_us.min()), int(t_us.max())
+            self.first = min(self.first, first) if self.has_rows else first
+            self.last = max(self.last, last) if self.has_rows else last
+            self.has_rows = True
+
+
 def raw_files(folder: Path, known: dict[str, RawFile]) -> Iterator[RawFile]:
-    """The files of a folder that are not known yet, by process and boot. What has no business there is an error."""
+    """The raw files in a folder that are not known yet, by process and boot. Other files there are an error."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -171,7 +187,7 @@ def raw_files(folder: Path, known: dict[str, RawFile]) -> Iterator[RawFile]:
 
 
 def _open(path: Path) -> RawFile | None:
-    """None: it was just made, or the disk was full then, and has no header."""
+    """None if it has no header: it was created a moment ago, or on a full disk."""
     foreign = UsageError(f"{path} is not a trace file of a node: remove it")
     name = _NAME.fullmatch(path.name)
     if name is None or name[1] not in FLUSH_ORDER or not path.is_file():
@@ -186,7 +202,7 @@ def _open(path: Path) -> RawFile | None:
     _, version, number, _, process, group, boot = fields
     if version != VERSION:
         raise UsageError(f"{path} was written by another version of amcast: collect it with that one")
-    table = FLUSH_ORDER[number] if number < len(FLUSH_ORDER) else "?"
-    if file_name(table, process, boot) != path.name:
-        raise UsageError(f"{path} is {file_name(table, process, boot)} by its header: give it its name back")
-    return RawFile(path, Header(table, process, group, boot))
+    header = Header(FLUSH_ORDER[number] if number < len(FLUSH_ORDER) else "?", process, group, boot)
+    if header.file_name != path.name:
+        raise UsageError(f"{path} is {header.file_name} by its header: give it its name back")
+    return RawFile(path, header)

@@ -1,15 +1,16 @@
-"""From the raw files of all nodes and boots to one run, in the tables that the simulator writes as well.
+"""Collects the raw files of all nodes and boots into one run, with the same tables as a simulated one.
 
-- A multicast is recorded by everyone who hears of it from its sender: it counts once, as of the earliest time.
-- After a restart a process delivers again what came since its last snapshot: a repeat is dropped. A row that says
-  something else than the first one at its position stays, since that is what a check must see.
-- Each boot after a process's first one is a crash and a restart, and files that were never closed are a crash. When
-  exactly a process died nobody wrote down: the crash has the time of the last row before it.
-- A torn last row is dropped. What was torn off was seen by nobody.
+- A multicast is recorded by every process that hears of it from its sender: it goes in once, with its earliest time.
+- A process that restarts delivers again what came since its last snapshot: repeats are dropped. A row that delivers
+  something else at a position than before is kept, for the checker to see.
+- Each boot of a process but its first is recorded as a crash and a restart; files that were never closed are recorded
+  as a crash. Nobody wrote down when exactly the process died: the crash gets the time of its last row.
+- A torn last row is dropped. It was not written before anything left for other processes, so nobody saw its effects.
 - Times are relative to the earliest one.
 
-`collect` does it when all is over, `Collector` while the nodes are at work, for `amcast watch`. Live, a message counts
-as it was first found, and times are relative to the earliest one of the first rows.
+`collect` runs when all nodes have ended, `Collector` while they work, for `amcast watch`. A collector writes a
+multicast when the first record of it is found, even if an earlier time turns up later; times are relative to the
+earliest one of the first step that found any.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe) 
 
 
 class Collector:
-    """Follows nodes at work: each step appends what they wrote since the last one to a run that grows.
+    """Follows nodes at work: each step appends what they wrote since the last one to a growing run.
 
-    An error ends it: what was just read is told nowhere.
+    After an error it can't go on: rows that were read are not in the run.
     """
 
     def __init__(self, raw_folder: str | Path, out_folder: str | Path, describe: Describe) -> None:
@@ -42,12 +43,12 @@ class Collector:
         self._run = GrowingRun(out_folder, describe(()))
 
     def step(self) -> CollectReport:
-        """What was taken in so far, with this step."""
+        """Reports on all steps so far."""
         self._run.append(self._intake.take(is_last=False))
         return self._intake.report
 
     def finish(self) -> CollectReport:
-        """All nodes have ended: takes in the rest, and describes the whole run in `run.json`."""
+        """Takes in the rest, when all nodes have ended, and describes the whole run in `run.json`."""
         self._run.append(self._intake.take(is_last=True))
         self._run.close(self._intake.description(self._describe))
         return self._intake.report

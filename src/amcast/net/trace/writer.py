@@ -1,11 +1,11 @@
-"""What a node writes down on its hot path: rows packed into memory, and one write a table at the end of a turn.
+"""How a node traces, on its hot path: rows are packed into memory, and each table gets one write at the end of a turn.
 
-A node calls `flush` at the end of each turn of its event loop, before anything of that turn leaves for the network and
-before a snapshot goes to disk. What anybody ever saw of it is then in the page cache, where `kill -9` can't reach it;
-the deliveries that were lost all come again after the restart. `collect` turns the files into a run.
+A node calls `flush` at the end of each turn of its event loop, before anything of that turn leaves for the network. So
+whatever others have seen of the node is in the kernel, and `kill -9` does not lose it. Deliveries of the turn that was
+interrupted are lost here, but the process delivers them again after its restart. `collect` turns the files into a run.
 
 Tracing never stops a node. When a write fails, as on a full disk, tracing ends, `failed` says why, and a mark in the
-files says that something is missing.
+files says that rows are missing.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pathlib import Path
 
 import msgspec
 
-from ...core import BATCH_LIMIT, AppMessage, GroupId, MessageId, ProcessId, Timestamp, unpack, unpack_ids
+from ...core import AppMessage, GroupId, MessageId, ProcessId, StampedMessage, delivery_runs, unpack
 from ...core.batch import common_size
 from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
-from ._rawfile import ADDRESSED, CLOSED, END_AT, FAILED, FLUSH_ORDER, HANDED, RUN, Header, encode_header, file_name
+from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
-_pack_addressed = packer(ADDRESSED)
-_pack_run = packer(RUN)
+_pack_multicasts = packer(MULTICAST_RUN)
+_pack_deliveries = packer(DELIVERY_RUN)
 _pack_wire = packer(WIRE)
 
 
 class TraceWriter:
-    """The files of one boot of one process; a client, which has no group, says -1. Times are those of its own clock."""
+    """Traces one boot of one process, with the times of its own clock. The group of a client is -1."""
 
     def __init__(self, folder: Path, process: ProcessId, group: GroupId, boot: int, wire: bool) -> None:
         self.failed: str | None = None
         self.records_wire = wire
-        self._numbers: dict[str, int] = {}  # of kinds
+        self._numbers: dict[str, int] = {}  # of the kinds of wire messages
         self._kinds: list[bytes] = []
         self._wire: list[bytes] = []
         self._faults: list[bytes] = []
@@ -55,15 +55,15 @@ class TraceWriter:
         dst: Sequence[GroupId],
         t_us: int,
         nbytes: int,
-        count: int = 1,  # messages, from this one on
+        count: int = 1,  # of a run of messages that begins with this one
     ) -> None:
         left = len(dst)
         for group in dst:
             left -= 1
-            self._multicasts.append(_pack_addressed(msg, sender, seq, t_us, nbytes, group, left, count))
+            self._multicasts.append(_pack_multicasts(msg, sender, seq, t_us, nbytes, group, left, count))
 
     def multicast_all(self, messages: Sequence[AppMessage], t_us: int) -> None:
-        """Messages and batches."""
+        """Multicasts of messages and batches."""
         for message in messages:
             size = common_size(message)
             if size is not None:
@@ -73,27 +73,17 @@ class TraceWriter:
                     self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
 
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
-        self._deliveries.append(_pack_run(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
+        self._deliveries.append(_pack_deliveries(pos, msg, kind, NULL if ts is None else ts, t_us, 1))
 
-    def deliver_all(
-        self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]], has_batches: bool, t_us: int
-    ) -> None:
-        """Messages and batches, from a position on. With batches, timestamps are theirs: see `core.batch`."""
-        scale = BATCH_LIMIT if has_batches else 1
+    def deliver_all(self, first: int, batch: Sequence[StampedMessage], has_batches: bool, t_us: int) -> None:
+        """Final deliveries, of messages and batches, at the positions from `first` on."""
         rows = self._deliveries
-        for message, ts in batch:
-            stamp, step = (NULL, 0) if ts is None else (ts * scale, 1)
-            ids = unpack_ids(message)
-            if isinstance(ids, range):
-                rows.append(_pack_run(first, message.id, FINAL, stamp, t_us, message.count))
-            else:
-                for index, id_ in enumerate(ids):
-                    rows.append(_pack_run(first + index, id_, FINAL, stamp + index * step, t_us, 1))
-            first += message.count
+        for position, id_, ts, count in delivery_runs(first, batch, has_batches):
+            rows.append(_pack_deliveries(position, id_, FINAL, NULL if ts is None else ts, t_us, count))
 
     def restored(self, position: int, t_us: int) -> None:
-        """State was handed over that covers all positions below this one. It has its place among the deliveries."""
-        self._deliveries.append(_pack_run(position, 0, HANDED, NULL, t_us, 1))
+        """The process received a state that covers all positions below this one."""
+        self._deliveries.append(_pack_deliveries(position, 0, STATE, NULL, t_us, 1))
 
     def wire(
         self,
@@ -117,7 +107,7 @@ class TraceWriter:
         self._wire.append(_pack_wire(src, dst, number, about, nbytes, sent_us, received))
 
     def fault(self, what: str, detail: str, t_us: int) -> None:
-        assert what != RESTORED, "what was handed over is told in its place among the deliveries"
+        assert what != RESTORED, "a received state is recorded in its place among the deliveries"
         self._faults.append(msgspec.json.encode((t_us, what, detail)) + b"\n")
 
     def flush(self) -> None:
@@ -127,7 +117,7 @@ class TraceWriter:
                 rows.clear()
 
     def close(self) -> None:
-        """An orderly end: a process that leaves without it crashed."""
+        """Marks an orderly end: files without this mark are those of a crash."""
         self.flush()
         if self.failed is None:
             self._mark(CLOSED)
@@ -151,17 +141,17 @@ class TraceWriter:
             self._files.append((self._create(header), buffers[table]))
 
     def _create(self, header: Header) -> int:
-        """A file that is there already is another's: two nodes have one id, or a boot was counted twice."""
+        """Fails if the file exists: two nodes have the same id, or two boots the same number."""
         if self.failed is not None:
             return _NO_FILE
-        path = self._folder / file_name(header.table, header.process, header.boot)
+        path = self._folder / header.file_name
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             self._stop(error)
             return _NO_FILE
-        self._write(file, encode_header(header))
+        self._write(file, header.encode())
         return file
 
     def _write(self, file: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What several nodes and boots recorded, made one: which rows count, in numpy, whole columns at a time."""
+"""Which of the multicasts that several processes recorded go into the run, in numpy, whole columns at a time."""
 
 from __future__ import annotations
 
@@ -6,58 +6,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
-import numpy.typing as npt
 
-from ...trace import FINAL, OPTIMISTIC, Multicasts
+from ...trace import Multicasts
 from ...trace.run import Int64s
-from ._rawfile import HANDED, Rows, are_counts, steps_of
-
-Mask = npt.NDArray[np.bool_]
-Reach = tuple[int, int]  # the position that comes next in the final and in the optimistic log
-
-
-# ------------------------------------------------------------------------------------------------- deliveries
-
-
-def new_rows(rows: Rows, reach: Reach) -> tuple[Mask, Reach]:
-    """Which rows of a process go beyond all before them, and where that leads. Others are repeats, or contradict."""
-    new = np.empty(len(rows), np.bool_)
-    ends = list(reach)
-    for log, mine in _logs(rows):
-        end = rows["pos"][mine] + (rows["kind"][mine] != HANDED)
-        before = np.maximum.accumulate(np.concatenate(([reach[log]], end)))
-        new[mine] = end > before[:-1]
-        ends[log] = int(before[-1])
-    return new, (ends[FINAL], ends[OPTIMISTIC])
-
-
-def contradictions(rows: Rows, new: Mask) -> Mask:
-    """Of all rows of a process: those that are not new, and not what was delivered at that position at first.
-
-    What is delivered where state was handed over before is no contradiction: it was covered by that state.
-    """
-    found = np.zeros(len(rows), np.bool_)
-    for _, mine in _logs(rows):
-        delivered = mine[rows["kind"][mine] != HANDED]
-        first, again = delivered[new[delivered]], delivered[~new[delivered]]
-        if len(first) and len(again):
-            pos = rows["pos"]
-            at = first[np.minimum(np.searchsorted(pos[first], pos[again]), len(first) - 1)]
-            other = (rows["msg"][at] != rows["msg"][again]) | (rows["ts"][at] != rows["ts"][again])
-            found[again] = (pos[at] == pos[again]) & other
-    return found
-
-
-def _logs(rows: Rows) -> tuple[tuple[int, Int64s], tuple[int, Int64s]]:
-    optimistic = rows["kind"] == OPTIMISTIC
-    return (FINAL, np.flatnonzero(~optimistic)), (OPTIMISTIC, np.flatnonzero(optimistic))
-
-
-# ------------------------------------------------------------------------------------------------- multicasts
+from ._rawfile import Mask, Rows, are_counts, steps_of
 
 
 def multicasts_of(rows: Rows) -> tuple[Multicasts, int]:
-    """The messages of all whole runs, and how many rows these are. ValueError if it can't be."""
+    """The messages of all runs whose rows are complete, and how many rows these are. ValueError if rows are damaged."""
     ends = np.flatnonzero(rows["left"] == 0)
     whole = int(ends[-1]) + 1 if len(ends) else 0
     rows = rows[:whole]
@@ -90,7 +46,10 @@ def joined(parts: Sequence[Multicasts]) -> Multicasts:
 
 
 def merged(rows: Multicasts, seen: Ids) -> Multicasts:
-    """Each message once, as it was seen first, by time. An id that names two messages stays twice: it must not."""
+    """Each message once, as of its earliest time, without those seen before; in the order of time.
+
+    Two messages with one id are both kept, so that the checker sees the collision.
+    """
     rows = _pick(rows, np.lexsort((rows.t_us, rows.msg)))
     is_first = np.concatenate((np.ones(1, np.bool_), np.diff(rows.msg) != 0))[: len(rows)]
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(rows)), 0))
@@ -100,7 +59,7 @@ def merged(rows: Multicasts, seen: Ids) -> Multicasts:
 
 
 def _differ(rows: Multicasts, others: Int64s) -> Mask:
-    """Which rows are another message than the row that is named for each."""
+    """Which rows are not the same message as another row, `others`, that is given for each."""
     sizes = np.diff(rows.dst_start)
     differ: Mask = sizes != sizes[others]
     for column in (rows.sender, rows.client_seq, rows.bytes):
@@ -130,12 +89,12 @@ def _starts(sizes: Int64s) -> Int64s:
 
 
 def _spread(starts: Int64s, sizes: Int64s) -> Int64s:
-    """start, start + 1... for each start, as many as its size says."""
+    """For each start, as many consecutive numbers as its size says: 5 and 9 with sizes 2 and 1 give 5, 6, 9."""
     return np.repeat(starts, sizes) + steps_of(sizes)
 
 
 class Ids:
-    """A set of message ids as ranges: those of a sender close up, so that it stays small however long a run is."""
+    """A set of message ids, kept as ranges. A sender's ids are consecutive, so a long run needs few of them."""
 
     def __init__(self) -> None:
         self._starts = np.zeros(0, np.int64)
@@ -148,9 +107,9 @@ class Ids:
         return (at >= 0) & (ids < self._stops[at])
 
     def add(self, ids: Int64s) -> None:
-        """Those that are not in it; one may be there twice."""
+        """Adds ids that are not in the set. They are sorted, and may repeat."""
         starts = np.concatenate((self._starts, ids))
-        order = np.argsort(starts, kind="stable")  # which is quick, since both are sorted
+        order = np.argsort(starts, kind="stable")  # fast, since both parts are sorted
         starts, stops = starts[order], np.concatenate((self._stops, ids + 1))[order]
         apart = starts[1:] > stops[:-1]
         self._starts = starts[np.concatenate((np.ones(1, np.bool_), apart))[: len(starts)]]

@@ -1,6 +1,6 @@
-"""The record log after crashes and on bad disks: everything reported durable is found, or the log says that it is not.
+"""The record log after crashes and damage: records that were reported durable are found, or the log refuses to open.
 
-Never found are records that were not written, and never a record without those before it.
+No record is found that was not written, and none without those before it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_a_flipped_byte_anywhere_in_a_closed_log_is_recognised(tmp_path: Path, m
                 assert problem.endswith("let the group take it back")
                 assert "\n" not in problem
                 refused += 1
-            else:  # the last frame holds no record, only a claim
+            else:  # the last frame holds no record, only a high-water mark
                 assert recovered(folder) == [b"state", b"after"]
     assert refused > 100
 
@@ -114,9 +114,7 @@ def _problem(folder: Path) -> str | None:
 @pytest.mark.usefixtures("without_sync")
 def test_a_flipped_byte_in_a_log_that_was_not_closed_never_makes_a_wrong_record(tmp_path: Path) -> None:
     sizes = _small_log(tmp_path / "log")
-    segment = only_segment(tmp_path / "log").read_bytes()[
-        : sizes[6]
-    ]  # without the claim that the last batch is durable
+    segment = only_segment(tmp_path / "log").read_bytes()[: sizes[6]]  # nothing says that the last batch is durable
     refused = 0
     for at in range(len(segment)):
         folder = copy_of(tmp_path / "log", tmp_path / "copy")

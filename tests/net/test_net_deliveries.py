@@ -1,4 +1,4 @@
-"""The delivery log: every position once, from memory or disk, after crashes a prefix, and never another message."""
+"""The delivery log: each position is read as it was delivered, from memory or disk; a crash leaves a first part."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amcast.core import AppMessage, UsageError, message_id, pack, unpack_delivery
-from amcast.net.disk import _delivery_files as _history
-from amcast.net.disk import _segments
-from amcast.net.disk import deliveries as journal
+from amcast.core import AppMessage, StampedMessage, UsageError, message_id, pack, unpack_deliveries
+from amcast.net.disk import _delivery_files, _segments, deliveries
 from amcast.net.disk._segments import FILE_HEADER
 from amcast.net.disk.deliveries import DeliveryLog, PositionGoneError
 from amcast.net.disk.records import CorruptLogError, Durability
@@ -28,10 +26,9 @@ from tests.net.logs import WAIT_S, FaultyDisk, PowerLoss, copy_of
 
 PAGE = 4096
 ROOT = Path(__file__).parents[2]
-Entry = tuple[AppMessage, int | None]
 
 
-def entry(position: int, size: int = 10) -> Entry:
+def message_at(position: int, size: int = 10) -> StampedMessage:
     message = AppMessage(message_id(position % 7, position), (1, 2), b"%d" % position * (size // 2 + 1), position)
     return message, (None if position % 5 == 0 else position * 65_536)
 
@@ -40,13 +37,13 @@ def open_log(folder: Path, keep: int = 10_000_000, segment_bytes: int = 64 << 20
     return DeliveryLog.open(folder, Durability.SYNC, keep, segment_bytes)
 
 
-def deliver(log: DeliveryLog, start: int, stop: int, make: Callable[[int], Entry] = entry) -> None:
+def deliver(log: DeliveryLog, start: int, stop: int, make: Callable[[int], StampedMessage] = message_at) -> None:
     for position in range(start, stop):
         assert log.append(position, *make(position))
 
 
-def read_all(log: DeliveryLog, start: int = 0, limit_bytes: int = 1000) -> list[Entry]:
-    found: list[Entry] = []
+def read_all(log: DeliveryLog, start: int = 0, limit_bytes: int = 1000) -> list[StampedMessage]:
+    found: list[StampedMessage] = []
     while chunk := log.read(start + len(found), limit_bytes):
         found += chunk
     return found
@@ -54,7 +51,7 @@ def read_all(log: DeliveryLog, start: int = 0, limit_bytes: int = 1000) -> list[
 
 @pytest.fixture
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_WINDOW_MESSAGES", 10)
+    monkeypatch.setattr(deliveries, "_WINDOW_MESSAGES", 10)
 
 
 def segment_of(folder: Path) -> Path:
@@ -65,7 +62,7 @@ def segment_of(folder: Path) -> Path:
 # -- batches
 
 
-def batch_entry(first: int, count: int) -> Entry:
+def batch_at(first: int, count: int) -> StampedMessage:
     """Messages whose numbers are their positions: in a run, or with gaps between their ids."""
     step = 1 + first % 2
     parts = [AppMessage(message_id(9, 10 * first + i * step), (1,), b"%d" % (first + i), 0) for i in range(count)]
@@ -76,13 +73,13 @@ def batch_entry(first: int, count: int) -> Entry:
 @pytest.mark.parametrize("segment_bytes", [1, 600, 1 << 20])
 def test_messages_of_batches_are_read_one_by_one(tmp_path: Path, segment_bytes: int) -> None:
     rng = Random(segment_bytes)
-    expected: list[Entry] = []
+    expected: list[StampedMessage] = []
     log = DeliveryLog.open(tmp_path, Durability.SYNC, segment_bytes=segment_bytes, has_batches=True)
     for life in range(3):
         while len(expected) < 120 * (life + 1):
-            first, entry = len(expected), batch_entry(len(expected), rng.choice((1, 2, 7, 30)))
-            log.extend([entry]) if rng.random() < 0.5 else log.append(first, *entry)
-            expected += unpack_delivery(*entry)
+            first, batch = len(expected), batch_at(len(expected), rng.choice((1, 2, 7, 30)))
+            log.extend([batch]) if rng.random() < 0.5 else log.append(first, *batch)
+            expected += [(each, ts) for _, each, ts in unpack_deliveries(first, [batch], has_batches=True)]
             if rng.random() < 0.4:
                 log.flush()
         assert log.next == len(expected)
@@ -97,8 +94,8 @@ def test_messages_of_batches_are_read_one_by_one(tmp_path: Path, segment_bytes: 
 def test_a_batch_that_comes_again_is_compared_message_by_message(tmp_path: Path) -> None:
     log = DeliveryLog.open(tmp_path, Durability.SYNC, has_batches=True)
     for first in (0, 5, 10):
-        assert log.append(first, *batch_entry(first, 5))
-    assert not log.append(5, *batch_entry(5, 5))
+        assert log.append(first, *batch_at(first, 5))
+    assert not log.append(5, *batch_at(5, 5))
     other = pack([AppMessage(message_id(9, 50 + offset), (1,), b"") for offset in (0, 1, 4)])
     with pytest.raises(AssertionError, match="comes at position 6, where"):
         log.append(5, other, 6)
@@ -106,7 +103,7 @@ def test_a_batch_that_comes_again_is_compared_message_by_message(tmp_path: Path)
     log.close()
 
 
-# -- in peace
+# -- without crashes
 
 
 @pytest.mark.usefixtures("small_window")
@@ -119,7 +116,7 @@ def test_every_position_is_read_from_wherever_it_is(tmp_path: Path, segment_byte
         deliver(log, start, start + 30)
         log.flush()
     deliver(log, 300, 305)  # not flushed
-    expected = [entry(position) for position in range(305)]
+    expected = [message_at(position) for position in range(305)]
     for start in (0, 1, 29, 30, 31, 200, 294, 299, 300, 304):
         assert read_all(log, start) == expected[start:]
     assert log.read(305, 100) == []
@@ -134,7 +131,7 @@ def test_every_position_is_read_from_wherever_it_is(tmp_path: Path, segment_byte
 
 
 def test_a_large_turn_and_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_WINDOW_MESSAGES", 100)
+    monkeypatch.setattr(deliveries, "_WINDOW_MESSAGES", 100)
     log = open_log(tmp_path, segment_bytes=200_000)
     deliver(log, 0, 10_000)
     log.flush()
@@ -146,7 +143,7 @@ def test_a_large_turn_and_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             log.close()
             log = open_log(tmp_path)
         for position in (0, 511, 512, 999, 1000, 5_432, 9_999, 10_000, 10_999, 11_000, 12_345, 12_999):
-            assert log.read(position, 1) == [entry(position)]
+            assert log.read(position, 1) == [message_at(position)]
     log.close()
 
 
@@ -154,12 +151,12 @@ def test_a_large_turn_and_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("is_recent", [True, False])
 def test_a_chunk_holds_at_least_one_message_and_at_most_the_limit(tmp_path: Path, is_recent: bool) -> None:
     log = open_log(tmp_path)
-    deliver(log, 0, 5, lambda position: entry(position, 1000))
+    deliver(log, 0, 5, lambda position: message_at(position, 1000))
     log.flush()
     if not is_recent:
         deliver(log, 5, 50)
         log.flush()
-    one = 32 + len(entry(0, 1000)[0].payload)
+    one = 32 + len(message_at(0, 1000)[0].payload)
     assert len(log.read(0, 1)) == 1
     assert len(log.read(0, one)) == 1
     assert len(log.read(0, 2 * one)) == 2
@@ -170,16 +167,16 @@ def test_a_chunk_holds_at_least_one_message_and_at_most_the_limit(tmp_path: Path
 def test_what_comes_again_after_a_restart_is_compared(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=5000)
     deliver(log, 0, 500)
-    assert not log.append(3, *entry(3))
+    assert not log.append(3, *message_at(3))
     log.close()
     log = open_log(tmp_path)
     for position in range(100, 500):
-        assert not log.append(position, *entry(position))
+        assert not log.append(position, *message_at(position))
     with pytest.raises(AssertionError, match=r"m1\.9 comes at position 8, where m1\.8 was delivered"):
         log.append(8, AppMessage(message_id(1, 9), (1,), b""), None)
     deliver(log, 500, 501)
     with pytest.raises(CorruptLogError, match="positions 501 to 501 were delivered and are missing"):
-        log.append(502, *entry(502))
+        log.append(502, *message_at(502))
     log.close()
 
 
@@ -197,15 +194,15 @@ def test_the_oldest_segments_are_dropped(tmp_path: Path) -> None:
     with pytest.raises(PositionGoneError, match=f"positions below {first} are gone: start at {first}") as gone:
         log.read(first - 1, 1)
     assert gone.value.first == first
-    assert not log.append(5, *entry(6))  # nothing is known of it
-    assert read_all(log, first) == [entry(position) for position in range(first, 1000)]
+    assert not log.append(5, *message_at(6))  # nothing is known of it
+    assert read_all(log, first) == [message_at(position) for position in range(first, 1000)]
     log.close()
     again = open_log(tmp_path)
     assert (again.first, again.next) == (first, 1000)
     again.close()
 
 
-def test_state_that_is_handed_over_is_a_new_beginning(tmp_path: Path) -> None:
+def test_a_state_that_was_received_is_a_new_beginning(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=500)
     deliver(log, 0, 100)
     log.skip_to(50)
@@ -220,7 +217,7 @@ def test_state_that_is_handed_over_is_a_new_beginning(tmp_path: Path) -> None:
     with pytest.raises(PositionGoneError):
         log.read(999, 1)
     deliver(log, 1000, 1100)
-    assert read_all(log, 1000) == [entry(position) for position in range(1000, 1100)]
+    assert read_all(log, 1000) == [message_at(position) for position in range(1000, 1100)]
     log.close()
     log = open_log(tmp_path)
     assert (log.first, log.next) == (1000, 1100)
@@ -236,7 +233,7 @@ def test_a_beginning_is_never_full(tmp_path: Path) -> None:
     deliver(log, 5, 6)
     log.close()
     log = open_log(tmp_path)
-    assert read_all(log, 5) == [entry(5)]
+    assert read_all(log, 5) == [message_at(5)]
     log.close()
 
 
@@ -248,7 +245,7 @@ def test_memory_keeps_a_window(tmp_path: Path) -> None:
     log.sync()
     assert log.next == 200_000
     assert 65_536 <= log.next - log.first <= 65_536 * 1.125
-    assert log.read(log.first, 1) == [entry(log.first)]
+    assert log.read(log.first, 1) == [message_at(log.first)]
     with pytest.raises(PositionGoneError):
         log.read(log.first - 1, 1)
     log.skip_to(300_000)
@@ -258,10 +255,10 @@ def test_memory_keeps_a_window(tmp_path: Path) -> None:
 
 
 def test_large_messages_make_the_window_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_WINDOW_BYTES", 100_000)
+    monkeypatch.setattr(deliveries, "_WINDOW_BYTES", 100_000)
     log = DeliveryLog.open(tmp_path, Durability.MEMORY)
     for position in range(1000):
-        deliver(log, position, position + 1, lambda position: entry(position, 1000))
+        deliver(log, position, position + 1, lambda position: message_at(position, 1000))
         log.flush()
     kept = read_all(log, log.first, 1 << 30)
     assert 50 < len(kept) <= 115
@@ -307,14 +304,14 @@ def test_a_kill_at_any_byte_leaves_all_that_was_flushed(tmp_path: Path) -> None:
         deliver(log, flushed, 8)
         log.close()
         log = open_log(folder)
-        assert read_all(log) == [entry(position) for position in range(8)]
+        assert read_all(log) == [message_at(position) for position in range(8)]
         log.close()
 
 
 @pytest.mark.usefixtures("without_sync")
 def test_a_flipped_byte_never_makes_a_wrong_message(tmp_path: Path) -> None:
     _small_log(tmp_path / "log")
-    expected = [entry(position) for position in range(6)]
+    expected = [message_at(position) for position in range(6)]
     refused = 0
     for path in sorted((tmp_path / "log").glob("*")):
         content = path.read_bytes()
@@ -340,7 +337,7 @@ def test_a_flipped_byte_in_an_old_segment_is_found_when_it_is_read(tmp_path: Pat
         deliver(log, position, position + 1)
         log.flush()
     log.close()
-    expected = [entry(position) for position in range(40)]
+    expected = [message_at(position) for position in range(40)]
     oldest = min((tmp_path / "log").glob("delivered-*"))
     content = oldest.read_bytes()
     for at in range(FILE_HEADER, len(content)):
@@ -359,10 +356,10 @@ def test_a_flipped_byte_in_an_old_segment_is_found_when_it_is_read(tmp_path: Pat
 def test_unsynced_pages_may_be_lost_in_any_order(tmp_path: Path) -> None:
     """In several segments, the earlier ones too, but nothing of what was synced."""
     log = open_log(tmp_path / "log", segment_bytes=8000)
-    deliver(log, 0, 4, lambda position: entry(position, 1500))
+    deliver(log, 0, 4, lambda position: message_at(position, 1500))
     log.sync()
     for position in range(4, 20):
-        deliver(log, position, position + 1, lambda position: entry(position, 1500))
+        deliver(log, position, position + 1, lambda position: message_at(position, 1500))
         log.flush()
     crashed = copy_of(tmp_path / "log", tmp_path / "crashed")
     log.close()
@@ -370,7 +367,7 @@ def test_unsynced_pages_may_be_lost_in_any_order(tmp_path: Path) -> None:
     assert len(paths) >= 3
     synced = sum(len(path.read_bytes()) for path in paths[:1])
     places = [(path.name, page) for path in paths[1:] for page in range(0, path.stat().st_size, PAGE)]
-    expected = [entry(position, 1500) for position in range(20)]
+    expected = [message_at(position, 1500) for position in range(20)]
     assert synced
     for lost in [some for n in (1, 2) for some in combinations(places, n)]:
         folder = copy_of(crashed, tmp_path / "copy")
@@ -451,12 +448,12 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert segment_of(tmp_path).stat().st_size == size  # nothing half written takes the last space
         with pytest.raises(OSError, match="No space left"):
             log.sync()
-    assert read_all(log) == [entry(position) for position in range(30)]
+    assert read_all(log) == [message_at(position) for position in range(30)]
     disk.write_error = None
     log.sync()
     log.close()
     log = open_log(tmp_path)
-    assert read_all(log) == [entry(position) for position in range(30)]
+    assert read_all(log) == [message_at(position) for position in range(30)]
     log.close()
 
 
@@ -482,7 +479,7 @@ def test_a_sync_that_failed_is_never_followed_by_one_that_works(
 
 def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     is_syncing, may_end = threading.Event(), threading.Event()
-    real = _history.sync
+    real = _delivery_files.sync
 
     def slow_sync(fd: int) -> None:
         is_syncing.set()
@@ -491,13 +488,13 @@ def test_the_log_goes_on_while_another_thread_syncs_it(tmp_path: Path, monkeypat
 
     log = open_log(tmp_path, segment_bytes=300)
     deliver(log, 0, 50)
-    monkeypatch.setattr(_history, "sync", slow_sync)
+    monkeypatch.setattr(_delivery_files, "sync", slow_sync)
     thread = threading.Thread(target=log.sync)
     thread.start()
     assert is_syncing.wait(WAIT_S)
     deliver(log, 50, 100)
     log.flush()
-    assert read_all(log) == [entry(position) for position in range(100)]
+    assert read_all(log) == [message_at(position) for position in range(100)]
     may_end.set()
     thread.join()
     log.close()
@@ -533,14 +530,14 @@ def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypat
             log.sync()
             images[stop] = power.image(tmp_path / f"at {stop}")
     log.skip_to(1000)
-    handed_over = power.image(tmp_path / "handed over")
+    restored = power.image(tmp_path / "restored")
     log.close()
     assert len(images) == 6
     for stop, image in images.items():
         again = open_log(image)
-        assert read_all(again) == [entry(position) for position in range(stop)]
+        assert read_all(again) == [message_at(position) for position in range(stop)]
         again.close()
-    again = open_log(handed_over)
+    again = open_log(restored)
     assert (again.first, again.next) == (1000, 1000)
     again.close()
 
@@ -578,10 +575,10 @@ def test_the_log_behaves_like_a_list(
                 flushed = next_
             case "read":
                 start = max(log.first, next_ - n)
-                assert read_all(log, start, 7 * n) == [entry(position) for position in range(start, next_)]
+                assert read_all(log, start, 7 * n) == [message_at(position) for position in range(start, next_)]
             case "again":
                 for position in range(max(0, next_ - n), next_):
-                    assert not log.append(position, *entry(position))
+                    assert not log.append(position, *message_at(position))
             case "skip":
                 log.skip_to(next_ + n)
                 beginning = next_ = flushed = next_ + n
@@ -603,12 +600,12 @@ CHILD = """
 import sys
 from pathlib import Path
 from amcast.net.disk.records import Durability
-from tests.net.test_net_journal import DeliveryLog, entry
+from tests.net.test_net_deliveries import DeliveryLog, message_at
 
 log = DeliveryLog.open(Path(sys.argv[1]), Durability.ASYNC, segment_bytes=20_000)
 while True:
     for _ in range(7):
-        log.append(log.next, *entry(log.next))
+        log.append(log.next, *message_at(log.next))
     log.flush()
     sys.stdout.write(f"{log.next}\\n")
     sys.stdout.flush()
@@ -630,5 +627,5 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
         child.wait()
         log = open_log(tmp_path)
         assert log.next >= int(said[-1])
-        assert read_all(log, 0, 10_000) == [entry(position) for position in range(log.next)]
+        assert read_all(log, 0, 10_000) == [message_at(position) for position in range(log.next)]
         log.close()

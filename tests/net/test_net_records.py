@@ -1,4 +1,4 @@
-"""The record log in peace: what was appended is found, in order, by the next opener."""
+"""The record log without crashes: what was appended is found, in order, when it is opened again."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
 
 
 def test_a_record_that_looks_like_a_log_is_a_record(tmp_path: Path) -> None:
-    """The bytes of another log, with its claims, in a batch that was torn."""
+    """The record is a segment of another log, high-water marks included, and its own write was torn."""
     other = Owner(tmp_path / "other")
     for i in range(9):
         other.write(bytes([i]))
