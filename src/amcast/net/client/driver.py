@@ -5,20 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-from ...core import (
-    AppMessage,
-    GroupId,
-    MessageId,
-    Outbox,
-    ProcessId,
-    Record,
-    TimerKey,
-    Timestamp,
-    Topology,
-    Wire,
-    encode,
-)
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire, encode
 from ...protocols import Client, Reply, Start
 from ..wire.control import Layout
 from ..wire.framing import frame
@@ -121,17 +110,7 @@ class ClientDriver(Outbox):
         if len(self._ready_dst) < _READY_MAX:
             self._ready_dst.add(dst)
 
-    def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
-        raise AssertionError("a client delivers nothing")
+    def _refuse(self, *args: Any, **named: Any) -> NoReturn:
+        raise AssertionError("a client delivers nothing, and keeps nothing on a disk")
 
-    def opt_deliver(self, position: int, message: AppMessage) -> None:
-        raise AssertionError("a client delivers nothing")
-
-    def persist(self, record: Record) -> None:
-        raise AssertionError("a client keeps nothing")
-
-    def snapshot(self, record: Record) -> None:
-        raise AssertionError("a client keeps nothing")
-
-    def restored(self, position: int) -> None:
-        raise AssertionError("a client delivers nothing")
+    deliver = opt_deliver = persist = snapshot = restored = _refuse
