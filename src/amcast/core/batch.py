@@ -1,9 +1,10 @@
 """Several messages of one sender to the same groups, ordered as one.
 
-To order a large message costs a protocol no more than a small one. So a client that has several messages for the same
-groups packs them into one `AppMessage`. Protocols order the batch like any other message and never look inside; the
-driver that delivers it unpacks it. The rule is in this file alone: when a protocol delivers a batch at position p with
-timestamp t, its messages, i = 0, 1, 2... in the order in which they were packed, are delivered with
+A protocol exchanges as many messages to order a large message as to order a small one. So a client that has several
+messages for the same groups packs them into one `AppMessage`. Protocols order the batch like any other message and
+never look inside; the driver that delivers it unpacks it. The rule is in this file alone: when a protocol delivers a
+batch at position p with timestamp t, its messages, i = 0, 1, 2... in the order in which they were packed, are delivered
+with
 
     position    p + i
     timestamp   t * BATCH_LIMIT + i, or none if t is none

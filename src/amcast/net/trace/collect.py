@@ -5,7 +5,7 @@
   something else at a position than before is kept, for the checker to see.
 - Each boot of a process but its first is recorded as a crash and a restart; files that were never closed are recorded
   as a crash. Nobody wrote down when exactly the process died: the crash gets the time of its last row.
-- A torn last row is dropped. It was not written before anything left for other processes, so nobody saw its effects.
+- A torn last row is dropped. Rows are written before anything leaves for other processes, so nobody saw its effects.
 - Times are relative to the earliest one.
 
 `collect` runs when all nodes have ended, `Collector` while they work, for `amcast watch`. A collector writes a
