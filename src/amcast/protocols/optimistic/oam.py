@@ -70,7 +70,7 @@ class Optimistic(Baseline):
             self._seen[copy.message.id] = copy
             self._wait(copy.time, copy.source, copy.message.id, copy, out)
 
-    def _new_entry(self) -> OptimisticIngress:
+    def _new_ingress(self) -> OptimisticIngress:
         return OptimisticIngress(self._process, self._topology, self._config)
 
     def _enqueue(self, copy: FrMcast, out: Outbox) -> None:
@@ -109,7 +109,7 @@ class Optimistic(Baseline):
             if isinstance(what, FrMcast):
                 self._release_copy(what, out)
             else:
-                self._propose_barrier(barrier_time(self._group, what.time, what.group), out)
+                self._proposals.propose_barrier(barrier_time(self._group, what.time, what.group), out)
         if self._waiting:
             out.set_timer(_WINDOW, self._waiting[0][0] + window_us - now)
 
@@ -118,9 +118,9 @@ class Optimistic(Baseline):
         if self._group in message.dst and not self._is_done(copy):
             self._opt_deliver(copy, out)
         if copy.source == self._group:
-            self._make_ready(copy, out)
+            self._proposals.make_ready(copy, out)
         elif self._group in copy.asked:
-            self._propose_barrier(barrier_time(self._group, copy.time, copy.source), out)
+            self._proposals.propose_barrier(barrier_time(self._group, copy.time, copy.source), out)
 
     def _opt_deliver(self, copy: FrMcast, out: Outbox) -> None:
         out.opt_deliver(self._opt_position, copy.message)
