@@ -598,7 +598,7 @@ def test_a_member_that_was_taken_back_keeps_its_new_incarnation() -> None:
     assert promise.incarnation == incarnation
 
 
-def test_a_welcome_for_another_incarnation_is_ignored() -> None:
+def test_a_readmission_of_another_incarnation_is_ignored() -> None:
     cluster = running()
     cluster.restart(2, with_disk=False)
     cluster.hand(0, 2, Readmission(GROUP, 12345, ballot_of(0, 0), 0))

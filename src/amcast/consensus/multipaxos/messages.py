@@ -38,7 +38,7 @@ def owner_of(ballot: Ballot) -> ProcessId:
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A value as an acceptor holds it."""
+    """A value, and the highest ballot in which an acceptor voted for it."""
 
     instance: int
     ballot: Ballot
@@ -112,7 +112,10 @@ class Rejoin(LogWire, frozen=True, tag="rejoin"):
 
 
 class Readmission(LogWire, frozen=True, tag="welcome"):
-    """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
+    """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher.
+
+    Its tag is the name that it had when the wire format was fixed: nodes of different versions understand each other.
+    """
 
     incarnation: int
     ballot: Ballot
