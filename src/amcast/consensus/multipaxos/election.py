@@ -8,9 +8,10 @@
 At most one member leads with a ballot, since its owner is part of its number. A candidate that wins knows every value
 that may have been decided below its ballot: some member of its majority voted for it and said so.
 
-Nobody campaigns while a leader is heard. A member waits for one to two election times, drawn at random so that members
-do not campaign against each other for ever. A member that hears a leader ignores other candidates, so that a member
-that was cut off for a while can't depose a leader that serves the others.
+A member that hears no leader for one to two election times campaigns; the wait is drawn at random, so that members do
+not campaign against each other for ever. Departures from the textbook: the first member leads ballot 0 without phase 1,
+since no ballot is below it. A member that hears a leader ignores other candidates, so that a member that was cut off
+for a while can't depose a leader that serves the others. A leader that a majority no longer answers steps down.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ...core import GroupId, Outbox, ProcessId, encode
+from ...core import Outbox, ProcessId, encode
 from ..base import Decision, Elected
 from .acceptor import Acceptor
 from .audience import Audience
@@ -29,15 +29,9 @@ from .messages import NOTHING, Accepted, Heartbeat, HeartbeatAck, Readd, Readmis
 
 class Leadership:
     def __init__(
-        self,
-        group: GroupId,
-        config: PaxosConfig,
-        learner: Learner,
-        acceptor: Acceptor,
-        election: Election,
-        audience: Audience,
+        self, config: PaxosConfig, learner: Learner, acceptor: Acceptor, election: Election, audience: Audience
     ) -> None:
-        self._group = group
+        self._group = learner.group
         self._config = config
         self._learner = learner
         self._acceptor = acceptor
@@ -50,10 +44,10 @@ class Leadership:
         self._next_free = 0  # the first instance that nothing was proposed for
         self.handed_up = 0  # the learner's `next`, when this leader last looked: nothing below is in flight
         self._in_flight: dict[int, int] = {}  # instance -> tick of its last 2a
-        self._heard_from: dict[ProcessId, int] = {}
-        self._applied_by: dict[ProcessId, int] = {}
-        self._readding: dict[ProcessId, int] = {}
-        self.propose_key = f"log.{group}.propose"
+        self._heard_from: dict[ProcessId, int] = {}  # the tick of each member's last answer
+        self._applied_by: dict[ProcessId, int] = {}  # a restart of this process needs no instance below
+        self._readding: dict[ProcessId, int] = {}  # incarnations of members that the log is about to take back
+        self.propose_key = f"log.{learner.group}.propose"
 
     def begin(self, votes: Votes, out: Outbox) -> list[Decision]:
         """This process was elected; `votes` are what may have been decided before."""
@@ -165,8 +159,7 @@ class Leadership:
         learner, audience = self._learner, self._audience.all()
         applied = min((self._applied_by.get(p, 0) for p in audience), default=learner.next)
         floor = max(applied, learner.lag_floor())
-        # What a member forgets must be in its snapshot, and no earlier than that.
-        floor = min(floor, learner.snapshot_next)
+        floor = min(floor, learner.snapshot_next)  # a member forgets only what is in its snapshot
         out.send_all(audience, Heartbeat(self._group, self._election.ballot, learner.next, floor))
         learner.truncate(floor)
 

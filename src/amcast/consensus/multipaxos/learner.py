@@ -58,14 +58,14 @@ class Learner(Log):
         self.floor = 0  # slots below are forgotten
         self.incarnations: dict[ProcessId, int] = {}  # members taken back after they lost their disk
         self.leader_ballot: Ballot = ballot_of(0, topology.members(group)[0])
-        self.snapshot_next = 0  # a restart comes back to here
+        self.snapshot_next = 0  # the first instance that is not in the snapshot: a restart begins there
         self._handed_bytes = 0  # of all values handed up
-        self._snapshot_bytes = 0  # of those below `snapshot_next`
+        self._snapshot_bytes = 0  # of those that are in the snapshot
         self._recovered: list[Decision] = []
         self.ticks = 0
-        self._asked_at = -1  # the instance and the tick of the last catch-up: one question a tick and gap
+        self._asked_at = -1  # instance and tick of the last CATCH-UP: it asks for an instance once a tick at most
         self._asked_tick = -1
-        self._last_next = 0
+        self._last_next = 0  # `next` at the last heartbeat
         self.tick_key = f"log.{group}.tick"
         self.members: tuple[ProcessId, ...] = ()
         self.others: tuple[ProcessId, ...] = ()
@@ -132,7 +132,7 @@ class Learner(Log):
         self.truncate(self.next)
 
     def resume(self, next_: int) -> None:
-        """Goes on from here: the layer above has what comes before, and nothing of what follows."""
+        """Goes on with this instance: the layer above has all before it, by other means, and nothing from it on."""
         if next_ > self.next:
             self.next = next_
             self.truncate(next_)
@@ -234,7 +234,7 @@ class Learner(Log):
         return []
 
     def _ask_if_stuck(self, peer: ProcessId, decided: int, out: Outbox) -> None:
-        """Votes may still be under way: ask only for what did not come between two heartbeats."""
+        """Votes may still be under way: asks only if nothing was handed up between two heartbeats."""
         if decided > self.next and self.next == self._last_next:
             self.ask(peer, out)
         self._last_next = self.next
@@ -275,7 +275,7 @@ class Learner(Log):
         return [StateReceived(message.state), *self.advance()]
 
     def lag_floor(self) -> int:
-        """From where on values are kept for learners that lag."""
+        """The first instance whose value is still kept for learners that lag."""
         floor = self.next - self._config.lag_max
         too_many = self._handed_bytes - self._config.lag_bytes
         if too_many > 0:

@@ -7,10 +7,6 @@ leader to all learners; a stable leader runs phase 1 once.
 
 A member is made of a learner, an acceptor, an election and a leadership, each in a file that opens with its law; this
 one takes inputs and hands each to the part that it concerns. Each part knows only those named before it.
-
-Departures from the textbook: the first member leads ballot 0 without phase 1, since no ballot is below it. A member
-that hears a live leader does not answer other candidates, so that a member that was cut off can't depose a leader
-that serves the others. A leader that a majority no longer answers steps down.
 """
 
 from __future__ import annotations
@@ -61,7 +57,7 @@ class MultiPaxos(Log):
         self._acceptor = acceptor = Acceptor(process, learner)
         self._election = election = Election(process, config, rng, learner, acceptor)
         self._audience = audience = Audience(topology, config, learner, remote_learners, projection)
-        self._leadership = Leadership(group, config, learner, acceptor, election, audience)
+        self._leadership = Leadership(config, learner, acceptor, election, audience)
 
     # -- what the layer above sees
 

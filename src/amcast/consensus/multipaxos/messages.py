@@ -112,10 +112,9 @@ class Rejoin(LogWire, frozen=True, tag="rejoin"):
 
 
 class Readmission(LogWire, frozen=True, tag="welcome"):
-    """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher.
+    """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
 
-    Its tag is the name that it had when the wire format was fixed: nodes of different versions understand each other.
-    """
+    # "welcome" is its former name: the tag stays, so that nodes of different versions understand each other.
 
     incarnation: int
     ballot: Ballot

@@ -90,7 +90,8 @@ class Optimistic(Baseline):
             self._forget_done()
 
     def _forget_done(self) -> None:
-        """Now and then, so that a copy that comes late is still known; and never more than twice what is on its way."""
+        """Now and then, not at once: copies that arrive late must still be recognised. What is kept stays bounded by
+        twice the number of messages that are under way."""
         self._seen = {id_: copy for id_, copy in self._seen.items() if not self._is_done(copy)}
         self._seen_max = 2 * len(self._seen) + 1_000
 

@@ -15,7 +15,6 @@ from .ingress import SendersConfig, barriers_needed
 from .merge import Merger
 from .messages import Barrier, BarrierRequest, FrMcast, Stamp, Time
 from .reconfiguration import Reconfiguration
-from .source import Source
 
 
 class Proposals:
@@ -42,12 +41,8 @@ class Proposals:
         self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
         self._next_seq: dict[ProcessId, int] = {}  # what it has not proposed yet
 
-    @property
-    def _own(self) -> Source:
-        return self._merger.sources[self._group]
-
     def on_elected(self, out: Outbox) -> None:
-        self._clock = self._own.clock
+        self._clock = self._merger.own.clock
         self._ready, self._next_seq = {}, {}
         for copy in sorted(self.arrived.values(), key=lambda copy: (copy.time, copy.message.id)):
             self.make_ready(copy, out)
@@ -55,7 +50,7 @@ class Proposals:
     # -- messages
 
     def make_ready(self, copy: FrMcast, out: Outbox) -> None:
-        if self._log.is_leader and not self._own.is_known(copy.message.id):
+        if self._log.is_leader and not self._merger.own.is_known(copy.message.id):
             sender = copy.message.sender
             self._ready.setdefault(sender, {})[copy.message.seq] = copy
             self._propose_ready(sender, out)
@@ -63,9 +58,9 @@ class Proposals:
     def _propose_ready(self, sender: ProcessId, out: Outbox) -> None:
         """In the order of sequence numbers, whatever came first."""
         ready = self._ready.get(sender, {})
-        seq = max(self._next_seq.get(sender, 0), self._own.next_seq.get(sender, 0))
+        seq = max(self._next_seq.get(sender, 0), self._merger.own.next_seq.get(sender, 0))
         while (copy := ready.get(seq)) is not None:
-            missing = [group for group in copy.message.dst if not self._own.reaches(group)]
+            missing = [group for group in copy.message.dst if not self._merger.own.reaches(group)]
             if missing:
                 self._reconfiguration.want(missing, out)
                 return
@@ -81,7 +76,7 @@ class Proposals:
 
     def _propose_stamp(self, copy: FrMcast, out: Outbox) -> None:
         message = copy.message
-        self._clock = max(self._clock, self._own.clock)
+        self._clock = max(self._clock, self._merger.own.clock)
         self._clock = max(copy.time + self._raise_by, self._clock + 1)
         for group in message.dst:
             self._reconfiguration.used_at[group] = out.now_us
@@ -102,7 +97,7 @@ class Proposals:
         """The group's log has the message, with this timestamp; or it has refused it."""
         message = entry.message
         if ts is None:
-            if not self._own.is_known(message.id):
+            if not self._merger.own.is_known(message.id):
                 self._propose_again(message, out)
             return
         self.arrived.pop(message.id, None)
@@ -116,7 +111,7 @@ class Proposals:
         """It came before an earlier message of its sender, or after this group left one of its destinations."""
         if self._log.is_leader:
             sender = message.sender
-            self._next_seq[sender] = self._own.next_seq.get(sender, 0)
+            self._next_seq[sender] = self._merger.own.next_seq.get(sender, 0)
             for id_, copy in list(self.arrived.items()):
                 if sender_of(id_) == sender and seq_of(id_) <= message.seq:
                     self._ready.setdefault(sender, {}).setdefault(seq_of(id_), copy)
@@ -124,7 +119,7 @@ class Proposals:
 
     def on_leap(self, out: Outbox) -> None:
         """Another replica's state took this one ahead in the log: what the log has is no longer on its way into it."""
-        known = self._own.is_known
+        known = self._merger.own.is_known
         self.arrived = {id_: copy for id_, copy in self.arrived.items() if not known(id_)}
         for sender, ready in self._ready.items():
             self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
@@ -141,7 +136,7 @@ class Proposals:
 
     def propose_barrier(self, time: Time, out: Outbox) -> None:
         if self._log.is_leader:
-            self._clock = max(self._clock, self._own.clock)
+            self._clock = max(self._clock, self._merger.own.clock)
             if self._clock < time:
                 self._clock = time
                 self._log.propose(Barrier(time), out)

@@ -20,7 +20,7 @@ from ...consensus import MultiPaxos
 from ...core import GroupId, Outbox, ProcessId, Timestamp, Topology, clock_of
 from .merge import Admission, Merger
 from .messages import Admit, Join, JoinRequest, JoinResponse, Leave, SendersTo, Time
-from .source import Link, Source
+from .source import Link
 
 
 class Reconfiguration:
@@ -44,10 +44,6 @@ class Reconfiguration:
         self._wanted: dict[GroupId, None] = {}  # groups that messages wait to be sent to
         self.used_at: dict[GroupId, Time] = {}  # when it last sent to a group
         self.update_receivers()
-
-    @property
-    def _own(self) -> Source:
-        return self._merger.sources[self._group]
 
     def senders_of(self, group: GroupId) -> tuple[GroupId, ...]:
         """sendersTo, as far as this process knows."""
@@ -80,12 +76,12 @@ class Reconfiguration:
             self._ask_to_join(group, out)
 
     def _ask_to_join(self, group: GroupId, out: Outbox) -> None:
-        link = self._own.links.get(group, Link())
+        link = self._merger.own.links.get(group, Link())
         out.send_all(self._topology.members(group), JoinRequest(self._group, link.count + 1))
 
     def on_join_response(self, sender: ProcessId, response: JoinResponse, out: Outbox) -> None:
         if self._topology.group_of(sender) == response.group:
-            link = self._own.links.get(response.group, Link())
+            link = self._merger.own.links.get(response.group, Link())
             if not link.joined and response.count == link.count + 1:
                 self._senders_to.setdefault(response.group, (0, response.senders))
                 self._propose_once(Join(response.group, response.count, response.time), out)
@@ -105,14 +101,14 @@ class Reconfiguration:
 
     def on_leap(self) -> None:
         """Another replica's state may hold joins that this one asked for: those groups are no longer wanted."""
-        self._wanted = {group: None for group in self._wanted if not self._own.reaches(group)}
+        self._wanted = {group: None for group in self._wanted if not self._merger.own.reaches(group)}
         self.update_receivers()
 
     def update_receivers(self) -> None:
         """Who follows this group's log: the groups that it sends to, and those it left until they know."""
         learners: list[ProcessId] = []
-        for group in sorted(self._own.links):
-            link = self._own.links[group]
+        for group in sorted(self._merger.own.links):
+            link = self._merger.own.links[group]
             kept = self._merger.kept.get(group)
             if link.joined or (link.count and (kept is None or kept.floor <= link.left_at)):
                 learners += self._topology.members(group)
@@ -120,14 +116,14 @@ class Reconfiguration:
 
     def on_acknowledged(self, group: GroupId) -> None:
         """A group that this one left may know it now."""
-        link = self._own.links.get(group)
+        link = self._merger.own.links.get(group)
         if link is not None and not link.joined:
             self.update_receivers()
 
     def leave_idle(self, idle_us: int, needed: Collection[GroupId], out: Outbox) -> None:
         """Leaves the groups that were sent nothing for so long, but those that messages wait to be sent to."""
         now = out.now_us
-        for group, link in self._own.links.items():
+        for group, link in self._merger.own.links.items():
             unused_us = now - self.used_at.setdefault(group, now)
             if link.joined and unused_us >= idle_us and group not in needed:
                 self._propose_once(Leave(group), out)
@@ -160,4 +156,4 @@ class Reconfiguration:
         senders = self._merger.senders()
         for group in senders:
             if group != self._group:
-                out.send_all(self._topology.members(group), SendersTo(self._group, self._own.position, senders))
+                out.send_all(self._topology.members(group), SendersTo(self._group, self._merger.own.position, senders))
