@@ -5,8 +5,8 @@ decided, through any number of crashes and restarts with the disk intact, and th
 members at a time. Progress when a majority is up and messages arrive in bounded time. Two message delays from the
 leader to all learners; a stable leader runs phase 1 once.
 
-A member is made of a learner, an acceptor, an election and a leadership, each in a file that opens with its law; this
-one takes inputs and hands each to the part that it concerns. Each part knows only those named before it.
+A member is made of a learner, an acceptor, an election, an audience and a leadership, each in a file that opens with
+its law; this one takes inputs and hands each to the part that it concerns. A part knows only those named before it.
 """
 
 from __future__ import annotations
@@ -214,10 +214,10 @@ class MultiPaxos(Log):
         slot = acceptor.vote(ballot, message.instance, message.value, out)
         if message.voted and not slot.decided:
             learner.count_vote(slot, ballot, sender)
-        # A repeated 2a means that a vote was lost: it is told again, for a decided instance as well. In a group of
-        # three, the leader's vote and one more decide: then only those must hear of it who have neither.
-        is_known = message.voted and len(learner.members) <= 3
-        told = (sender, *self._audience.remote) if is_known else self._audience.all()
+        # A repeated 2a means that a vote was lost: it is told again, for a decided instance as well. If the leader's
+        # vote came with the 2a, each member of a group of three decides by its own vote, and need not tell the other.
+        decides = message.voted and len(learner.members) <= 3
+        told = (sender, *self._audience.remote) if decides else self._audience.all()
         out.send_all(told, Accepted(self.group, ballot, message.instance))
         return learner.advance()
 
