@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from amcast.consensus import Decision, MultiPaxos
+from amcast.consensus import Decision, Learner
 from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.messages import PromiseRecord
 from amcast.core import (
@@ -55,38 +55,37 @@ def no_tie_break(process: ProcessId, topology: Topology, config: Any, rng: Rando
     return made
 
 
-class SkippingLog(MultiPaxos):
+class SkippingLearner(Learner):
     """Hands up a later instance when an earlier one is late."""
 
-    def _advance(self, out: Outbox) -> list[Decision]:
-        decisions = super()._advance(out)
-        later = self._slots.get(self._next + 1)
+    def advance(self) -> list[Decision]:
+        decisions = super().advance()
+        later = self.slots.get(self.next + 1)
         if later is not None and later.decided:
-            self._skip_to(self._next + 1)
-            decisions += super()._advance(out)
+            self.next += 1
+            decisions += super().advance()
         return decisions
 
 
 def skipping_learner(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
     made: Any = protocol("fastcast").build(process, topology, config, rng)
-    made._log = SkippingLog(made._group, process, topology, config.paxos, rng)
+    made._log._learner.__class__ = SkippingLearner
     return made
 
 
 class ForgetfulAcceptor(Acceptor):
     """Comes back from a restart with its votes, and without the promises it made since."""
 
-    def recover(self, records: Sequence[Record]) -> Any:
+    def recover(self, records: Sequence[Record]) -> None:
         initial = self.promised
-        recovered = super().recover([r for r in records if not isinstance(r, PromiseRecord)])
+        super().recover([r for r in records if not isinstance(r, PromiseRecord)])
         self.promised = initial
         self.is_member = True
-        return recovered
 
 
 def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
     made: Any = protocol("basecast").build(process, topology, config, rng)
-    made._log._acceptor = ForgetfulAcceptor(made._log._acceptor.promised)
+    made._log._acceptor.__class__ = ForgetfulAcceptor
     return made
 
 

@@ -49,10 +49,10 @@ def elect(cluster: Cluster, process: int) -> None:
     cluster.wire.clear()
     while not cluster.take(Prepare, src=process):
         cluster.tick(process)
-    ballot = cluster.log(process)._ballot
+    ballot = cluster.log(process)._election.ballot
     for member in cluster.members:
         if member.is_up and member.process != process:
-            cluster.hand(process, member.process, Prepare(GROUP, ballot, cluster.log(process)._next))
+            cluster.hand(process, member.process, Prepare(GROUP, ballot, cluster.log(process)._learner.next))
     cluster.drain()
     assert cluster.log(process).is_leader
 
@@ -348,7 +348,7 @@ def test_of_two_values_the_one_with_the_higher_ballot_is_proposed_again() -> Non
         cluster.crash(process)
     elect(cluster, 4)
     assert cluster[4].values == ["new"]
-    assert cluster.log(4)._ballot > newer
+    assert cluster.log(4)._election.ballot > newer
 
 
 def test_a_gap_is_closed_with_nothing() -> None:
@@ -598,7 +598,7 @@ def test_a_member_that_was_taken_back_keeps_its_new_incarnation() -> None:
     assert promise.incarnation == incarnation
 
 
-def test_a_welcome_for_another_incarnation_is_ignored() -> None:
+def test_a_readmission_of_another_incarnation_is_ignored() -> None:
     cluster = running()
     cluster.restart(2, with_disk=False)
     cluster.hand(0, 2, Readmission(GROUP, 12345, ballot_of(0, 0), 0))
@@ -613,7 +613,7 @@ def test_a_candidate_drops_the_promise_of_a_lost_disk(loses_disk: bool) -> None:
     cluster.tick(2, CONFIG.election_ticks)
     while not cluster.take(Prepare, src=1):
         cluster.tick(1)
-    prepare = Prepare(GROUP, cluster.log(1)._ballot, 0)
+    prepare = Prepare(GROUP, cluster.log(1)._election.ballot, 0)
     (old,) = cluster.hand(1, 2, prepare).sent(Promise)
     cluster.wire.clear()
     if loses_disk:

@@ -11,6 +11,8 @@ import pytest
 
 from amcast.check import check_run
 from amcast.core import ProcessId, UsageError, encode
+from amcast.protocols.optimistic.proposals import Proposals
+from amcast.protocols.optimistic.reconfiguration import Reconfiguration
 from amcast.protocols.optimistic.window import SAMPLES, WaitWindow
 from amcast.sim import FaultPlan, Scenario, scenario, simulate
 from amcast.sim.faults import KINDS, Skew
@@ -149,8 +151,8 @@ def test_groups_join_and_leave_while_messages_flow(name: str) -> None:
     assert result.complete
     report = check_run(result.run())
     assert report.verdict == "pass", report.violations
-    processes = [simulation._nodes[p].process for p in simulation._topology.processes]
-    links = [link for process in processes for link in process._own.links.values()]  # type: ignore[attr-defined]
+    replicas: list[Any] = [simulation._nodes[p].process for p in simulation._topology.processes]
+    links = [link for replica in replicas for link in replica._merger.sources[replica._group].links.values()]
     assert max(link.count for link in links) > 2, "some group joined again after it had left"
     assert not all(link.joined for link in links)
 
@@ -249,7 +251,8 @@ def held_at_the_end(name: str, messages: int) -> int:
     held = 0
     for process in (simulation._nodes[p].process for p in simulation._topology.processes):
         replica: Any = process
-        held += len(encode(replica._dump())) + sum(map(size_of, vars(replica).values()))
+        parts = [replica, *(part for part in vars(replica).values() if isinstance(part, Proposals | Reconfiguration))]
+        held += len(encode(replica._dump())) + sum(size_of(value) for part in parts for value in vars(part).values())
     return held
 
 

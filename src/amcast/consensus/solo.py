@@ -1,7 +1,7 @@
 """The log of a group of one process: an entry is decided when it is on its own disk.
 
-Survives a crash and restart, and nothing else: a process that lost its disk says no word any more, since it can't
-know what it promised to other groups.
+Survives a crash and restart, and nothing else: a process that lost its disk keeps silent for ever, since it
+can't know what it promised to other groups.
 """
 
 from __future__ import annotations

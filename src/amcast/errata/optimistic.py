@@ -12,6 +12,8 @@ from ..protocols.optimistic import Baseline, BaselineIngress, Optimistic, Optimi
 from ..protocols.optimistic.ingress import SendersConfig
 from ..protocols.optimistic.merge import END_OF_TIME, Admission, Merger
 from ..protocols.optimistic.messages import BarrierRequest, FrMcast, Stamp, Time
+from ..protocols.optimistic.proposals import Proposals
+from ..protocols.optimistic.reconfiguration import Reconfiguration
 from ..protocols.optimistic.source import Source
 from ..sim import FaultPlan, Scenario, SimResult, scenario
 from ..sim.faults import Skew
@@ -48,13 +50,17 @@ class RaisedWhole(Source):
         return ts
 
 
-class UnlikeTimestamps(Optimistic):
-    def _new_source(self, group: GroupId) -> Source:
-        return RaisedWhole(group, super()._new_source(group).links)
-
+class ProposedAsSent(Proposals):
     def _propose_stamp(self, copy: FrMcast, out: Outbox) -> None:
         self._log.propose(Stamp(copy.message, copy.time), out)
         self._request_barriers(copy.message, copy.time, copy.asked, out)
+
+
+class UnlikeTimestamps(Optimistic):
+    _proposals_type = ProposedAsSent
+
+    def _new_source(self, group: GroupId) -> Source:
+        return RaisedWhole(group, super()._new_source(group).links)
 
 
 class OnlyOwnMessages(Baseline):
@@ -80,14 +86,18 @@ class AnyOrder(Source):
         return -id_ in self.next_seq
 
 
-class ParallelInstances(Baseline):
-    def _new_source(self, group: GroupId) -> Source:
-        return AnyOrder(group, super()._new_source(group).links)
-
+class ProposedAtOnce(Proposals):
     def _propose_ready(self, sender: ProcessId, out: Outbox) -> None:
         for copy in list(self._ready.get(sender, {}).values()):
             self._propose_stamp(copy, out)
         self._ready[sender] = {}
+
+
+class ParallelInstances(Baseline):
+    _proposals_type = ProposedAtOnce
+
+    def _new_source(self, group: GroupId) -> Source:
+        return AnyOrder(group, super()._new_source(group).links)
 
 
 class EagerBarriers(Optimistic):
@@ -138,18 +148,22 @@ class NotItselfMerger(Merger):
         return tuple(group for group in super().senders() if group != self._group)
 
 
+class SendersAsked(Proposals):
+    def _request_barriers(self, message: AppMessage, time: Time, asked: tuple[GroupId, ...], out: Outbox) -> None:
+        request = BarrierRequest(message.id, time, self._group)
+        for group in dict.fromkeys(x for h in message.dst for x in self._reconfiguration.senders_of(h)):
+            if group != self._group:
+                out.send_all(self._topology.members(group), request)
+
+
 class NotItself(Baseline):
     """Group g3 is only sent to."""
+
+    _proposals_type = SendersAsked
 
     def _new_merger(self, sources: dict[GroupId, Source], admissions: dict[GroupId, Admission]) -> Merger:
         kind = NotItselfMerger if self._group == 3 else Merger
         return kind(self._group, sources, admissions)
-
-    def _request_barriers(self, message: AppMessage, time: Time, asked: tuple[GroupId, ...], out: Outbox) -> None:
-        request = BarrierRequest(message.id, time, self._group)
-        for group in dict.fromkeys(x for h in message.dst for x in self._senders_of(h)):
-            if group != self._group:
-                out.send_all(self._topology.members(group), request)
 
 
 class AskedByLeaders(BaselineIngress):
@@ -157,17 +171,21 @@ class AskedByLeaders(BaselineIngress):
         super().__init__(process, topology, replace(config, requests=False))
 
 
+class TellsNobody(Reconfiguration):
+    def tell_senders(self, out: Outbox) -> None:
+        pass
+
+
 class StrangersJoin(Baseline):
     """Only the joiner and the group that it joins know: nobody tells the other senders, nor the joiner of them."""
 
-    def _tell_senders(self, out: Outbox) -> None:
-        pass
+    _reconfiguration_type = TellsNobody
 
     def _ask_for_barriers(self, ts: Timestamp, message: AppMessage, out: Outbox) -> None:
         """A destination asks nobody: barriers are its senders' business."""
         for group in self._merger.behind(ts):
             if self._log.is_leader and not self._merger.sources[group].reaches(self._group):
-                self._respond_to_join(group, out)
+                self._reconfiguration.respond_to_join(group, out)
 
 
 def _slowest_us(result: SimResult) -> int:

@@ -9,6 +9,8 @@ leader of ballot b in instance k:
 - A candidate of a higher ballot that still holds a promise of p's earlier incarnation needs other members for its
   majority, and one of these voted for taking p back (a majority without p, and a majority with p less p itself, always
   share a member). So the candidate sees the decision among the votes reported to it, and drops the stale promise.
+
+The values that it voted for are in the learner's slots, which it shares: an acceptor learns the log as well.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core import Outbox, ProcessId, Record
+from .learner import Learner, Slot
 from .messages import (
     Ballot,
     MemberRecord,
     PromiseRecord,
+    Readmission,
     SnapshotRecord,
     Vote,
     VoteRecord,
@@ -27,19 +31,21 @@ from .messages import (
 
 
 class Acceptor:
-    def __init__(self, promised: Ballot) -> None:
-        self.promised = promised
+    def __init__(self, process: ProcessId, learner: Learner) -> None:
+        self._process = process
+        self._learner = learner
+        self.promised = learner.leader_ballot
         self.incarnation = 0
         self.is_member = True  # false while this process waits to be taken back
+        self._readmission: Readmission | None = None
 
     def format(self, out: Outbox) -> None:
         """The first start of this process ever."""
         out.persist(MemberRecord(self.incarnation))
 
-    def recover(self, records: Sequence[Record]) -> tuple[SnapshotRecord | None, list[Vote]]:
-        """The last snapshot and the votes since. Without any record, membership has to be asked for anew."""
+    def recover(self, records: Sequence[Record]) -> None:
+        """From the last snapshot and the votes since. Without any record, membership has to be asked for anew."""
         self.is_member = bool(records)
-        snapshot: SnapshotRecord | None = None
         votes: list[Vote] = []
         for record in records:
             match record:
@@ -51,28 +57,63 @@ class Acceptor:
                 case MemberRecord():
                     self.incarnation = record.incarnation
                 case SnapshotRecord():
-                    snapshot = record
+                    self._learner.recover_from(record)
                     votes = list(record.votes)
                     self.incarnation = record.incarnation
                     self.promised = max(self.promised, record.promised)
-        return snapshot, votes
+        for vote in votes:
+            if vote.instance >= self._learner.next:
+                slot = self._learner.slot(vote.instance)
+                if vote.ballot >= slot.ballot:
+                    slot.ballot, slot.value = vote.ballot, vote.value
 
     def promise(self, ballot: Ballot, out: Outbox) -> None:
         assert self.is_member and ballot > self.promised, "a promise only ever rises"
         self.promised = ballot
         out.persist(PromiseRecord(ballot))
 
-    def vote(self, vote: Vote, out: Outbox) -> None:
-        assert self.is_member and vote.ballot >= self.promised, "no vote below a promise"
-        self.promised = vote.ballot  # the vote's record holds the promise as well
-        out.persist(VoteRecord(vote))
+    def vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> Slot:
+        """Votes for a value and counts the vote. A vote that was cast before is not written again."""
+        slot = self._learner.slot(instance)
+        if slot.ballot < ballot and not slot.decided:
+            assert self.is_member and ballot >= self.promised, "no vote below a promise"
+            self.promised = ballot  # the vote's record holds the promise as well
+            out.persist(VoteRecord(Vote(instance, ballot, value)))
+            self._learner.hold_value(slot, ballot, value)
+        if not slot.decided:
+            self._learner.count_vote(slot, ballot, self._process)
+        return slot
 
-    def snapshot(
-        self,
-        next_: int,
-        incarnations: dict[ProcessId, int],
-        state: bytes,
-        votes: tuple[Vote, ...],
-        out: Outbox,
-    ) -> None:
-        out.snapshot(SnapshotRecord(self.incarnation, self.promised, next_, incarnations, state, votes))
+    def votes_from(self, first: int) -> tuple[Vote, ...]:
+        slots = self._learner.slots
+        voted = [i for i in sorted(slots) if i >= first and slots[i].ballot >= 0]
+        return tuple(Vote(i, slots[i].ballot, slots[i].value) for i in voted)
+
+    def snapshot(self, state: bytes, out: Outbox) -> None:
+        """Everything that this member has said, in one record: all records before it may go."""
+        learner = self._learner
+        votes = self.votes_from(learner.next)
+        incarnations = dict(learner.incarnations)
+        out.snapshot(SnapshotRecord(self.incarnation, self.promised, learner.next, incarnations, state, votes))
+
+    # -- the way back after the loss of a disk
+
+    def readmit(self, message: Readmission) -> None:
+        """The group has taken this process back."""
+        if self._readmission is None or message.ballot > self._readmission.ballot:
+            self._readmission = message
+
+    def may_return(self) -> bool:
+        """Whether it was taken back, and has learned the log up to the decision to do so."""
+        return self._readmission is not None and self._learner.next >= self._readmission.decided
+
+    def return_to_group(self) -> None:
+        """From here on it votes. Its state is made durable in the same step, with the new incarnation."""
+        assert self._readmission is not None
+        self.promised = max(self.promised, self._readmission.ballot)
+        self.is_member = True
+        self._readmission = None
+        # The values of 2a messages that it overheard were no votes, and must not look like votes from now on.
+        slots = self._learner.slots
+        for instance in [i for i, slot in slots.items() if not slot.decided]:
+            del slots[instance]

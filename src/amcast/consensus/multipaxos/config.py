@@ -11,7 +11,7 @@ class PaxosConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retransmit_ticks: int = 3
     window: int = 16  # instances in flight; what is proposed meanwhile makes the next batch
     window_bytes: int = 8 << 20  # or as many bytes of values, if they are reached first
-    value_bytes: int = 1 << 20  # of a batch that is one value; a single entry may have more
+    value_bytes: int = 1 << 20  # the most of a batch that makes one value; a single entry may have more
     snapshot_every: int = 1_000  # instances between snapshots
     snapshot_bytes: int = 32 << 20  # or as many bytes of values, if they come first
     lag_max: int = 10_000  # a learner that is more instances behind than this gets state instead of values

@@ -38,7 +38,7 @@ def owner_of(ballot: Ballot) -> ProcessId:
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A value as an acceptor holds it."""
+    """A value, and the highest ballot in which an acceptor voted for it."""
 
     instance: int
     ballot: Ballot
@@ -113,6 +113,8 @@ class Rejoin(LogWire, frozen=True, tag="rejoin"):
 
 class Readmission(LogWire, frozen=True, tag="welcome"):
     """The member is taken back: it may vote once it has learned all below `decided`, at this ballot or higher."""
+
+    # "welcome" is its former name: the tag stays, so that nodes of different versions understand each other.
 
     incarnation: int
     ballot: Ballot

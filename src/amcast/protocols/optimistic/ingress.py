@@ -69,7 +69,7 @@ class BaselineIngress(Ingress):
         self._topology = topology
         self._requests = config.requests
         self._senders = {group: initial_senders(config, topology, group) for group in topology.groups}
-        self._last: Time = 1  # the first message is above all groups' barriers, as every other one
+        self._last: Time = 1  # so the first message's time is 2 or more: above the barriers that groups begin with
 
     def send(self, message: AppMessage, out: Outbox) -> FrMcast:
         self._last = max(out.now_us, self._last + 1)  # getTime(): no two alike
@@ -89,7 +89,7 @@ class BaselineIngress(Ingress):
         return (self._home,)
 
     def send_again(self, sent: FrMcast, silent: Sequence[GroupId], out: Outbox) -> None:
-        """To the source group, and to destinations that have delivered it perhaps, but whose answer got lost."""
+        """To the source group, and to destinations that did not answer: perhaps they did, and the answer got lost."""
         again = msgspec.structs.replace(sent, asked=(), again=True)
         for group in dict.fromkeys((self._home, *silent)):
             out.send_all(self._topology.members(group), again)

@@ -19,9 +19,10 @@ END_OF_TIME: Timestamp = (1 << 63) - 1
 
 
 class Admission(msgspec.Struct, array_like=True):
-    """How often a group was admitted to the senders, and since when those count that its log does not show yet."""
+    """How often a group was admitted to the senders of this one."""
 
     count: int = 0
+    # For admissions that the group's own log has not confirmed with a Join yet: no message of it comes before this.
     since: dict[int, Timestamp] = {}
 
 
@@ -63,6 +64,10 @@ class Merger:
         self._ids: set[MessageId] = set()
         self._acked: dict[GroupId, dict[ProcessId, int]] = {}  # volatile: who in other groups holds how much
 
+    @property
+    def own(self) -> Source:
+        return self.sources[self._group]
+
     # -- stamped messages
 
     def __len__(self) -> int:
@@ -94,7 +99,7 @@ class Merger:
         source = self.sources[group]
         if source.reaches(self._group):
             return source.barrier()
-        # It left, or has not begun: only from the moment of its next admission on may something come again.
+        # It left, or has not begun to send: its next message comes after its next admission, if there is one.
         return self.admissions[group].since.get(self._joins(group) + 1, END_OF_TIME)
 
     def _joins(self, group: GroupId) -> int:
@@ -118,7 +123,7 @@ class Merger:
         if count != admission.count + 1:
             return False
         admission.count = count
-        joins = self._joins(group)  # what its log shows needs no note any more
+        joins = self._joins(group)  # so many admissions are confirmed by its log
         admission.since = {each: since for each, since in admission.since.items() if each > joins}
         admission.since[count] = ts
         return True
@@ -128,21 +133,20 @@ class Merger:
     def keep(self, group: GroupId, instance: int, message: AppMessage, ts: Timestamp) -> None:
         self.kept.setdefault(group, Kept()).entries.append((instance, message, ts))
 
-    def acknowledge(self, group: GroupId, process: ProcessId, position: int, majority: int) -> int:
-        """Forgets what a majority of the other group holds; answers up to which instance that is."""
+    def acknowledge(self, group: GroupId, process: ProcessId, position: int, majority: int) -> None:
+        """A process of the other group holds all below this instance: what a majority there holds is forgotten."""
         acked = self._acked.setdefault(group, {})
         acked[process] = max(position, acked.get(process, 0))
         if len(acked) < majority:
-            return 0
+            return
         floor = sorted(acked.values(), reverse=True)[majority - 1]
         kept = self.kept.setdefault(group, Kept())
         if floor > kept.floor:
             kept.floor = floor
             kept.entries = [entry for entry in kept.entries if entry[0] >= floor]
-        return floor
 
     def remote_state(self, group: GroupId) -> RemoteState:
-        return RemoteState(self.sources[self._group], self.kept.get(group, Kept()))
+        return RemoteState(self.own, self.kept.get(group, Kept()))
 
     # -- state
 
@@ -155,8 +159,7 @@ class Merger:
 
     def join(self, other: MergeState) -> None:
         """Takes over what another replica of the group has and this one lacks. Deliveries are the caller's business."""
-        ours = self.sources[self._group].position
-        if other.sources[self._group].position > ours:
+        if other.sources[self._group].position > self.own.position:
             self.admissions, self.kept = other.admissions, other.kept
         for group, source in other.sources.items():
             if group not in self.sources or source.position > self.sources[group].position:
@@ -165,7 +168,7 @@ class Merger:
         self._merge_pending(other.pending)
 
     def join_remote(self, remote: RemoteState) -> bool:
-        """A sender's own account of what it sent; False if that begins too late for this replica."""
+        """Takes over what a sender has kept for this group; False if this replica lacks some that is kept no more."""
         source = self.sources[remote.source.group]
         if source.position < remote.kept.floor:
             return False

@@ -70,7 +70,7 @@ class Optimistic(Baseline):
             self._seen[copy.message.id] = copy
             self._wait(copy.time, copy.source, copy.message.id, copy, out)
 
-    def _new_entry(self) -> OptimisticIngress:
+    def _new_ingress(self) -> OptimisticIngress:
         return OptimisticIngress(self._process, self._topology, self._config)
 
     def _enqueue(self, copy: FrMcast, out: Outbox) -> None:
@@ -90,7 +90,8 @@ class Optimistic(Baseline):
             self._forget_done()
 
     def _forget_done(self) -> None:
-        """Now and then, so that a copy that comes late is still known; and never more than twice what is on its way."""
+        """Now and then, not at once: copies that arrive late must still be recognised. What is kept stays bounded by
+        twice the number of messages that are under way."""
         self._seen = {id_: copy for id_, copy in self._seen.items() if not self._is_done(copy)}
         self._seen_max = 2 * len(self._seen) + 1_000
 
@@ -109,7 +110,7 @@ class Optimistic(Baseline):
             if isinstance(what, FrMcast):
                 self._release_copy(what, out)
             else:
-                self._propose_barrier(barrier_time(self._group, what.time, what.group), out)
+                self._proposals.propose_barrier(barrier_time(self._group, what.time, what.group), out)
         if self._waiting:
             out.set_timer(_WINDOW, self._waiting[0][0] + window_us - now)
 
@@ -118,9 +119,9 @@ class Optimistic(Baseline):
         if self._group in message.dst and not self._is_done(copy):
             self._opt_deliver(copy, out)
         if copy.source == self._group:
-            self._make_ready(copy, out)
+            self._proposals.make_ready(copy, out)
         elif self._group in copy.asked:
-            self._propose_barrier(barrier_time(self._group, copy.time, copy.source), out)
+            self._proposals.propose_barrier(barrier_time(self._group, copy.time, copy.source), out)
 
     def _opt_deliver(self, copy: FrMcast, out: Outbox) -> None:
         out.opt_deliver(self._opt_position, copy.message)

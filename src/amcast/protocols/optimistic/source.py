@@ -47,7 +47,7 @@ class Source(msgspec.Struct, array_like=True):
         self.clock = max(self.clock, time)
 
     def tick(self) -> Timestamp:
-        """A timestamp of its own for something that is no message."""
+        """A timestamp for an entry that is no message, such as an Admit."""
         self.clock += 1
         return timestamp(self.clock, self.group)
 

@@ -1,0 +1,142 @@
+"""Proposals: the messages of this group, from their arrival until the group's log has stamped them; and barriers.
+
+Every replica keeps the copies that arrived, since it may lead one day. The leader proposes each of them with a
+timestamp, in the order of each sender's sequence numbers, and once more if the log refuses it. The log takes a message
+only if all earlier ones of its sender are in it, and if the group sends to all destinations at that point: it refuses
+a sender's message 8 if message 7, which a former leader proposed, got lost. Together with a message, the leader asks
+for the barriers that its destinations will wait for.
+"""
+
+from __future__ import annotations
+
+from ...consensus import MultiPaxos
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, clock_of, sender_of, seq_of
+from .ingress import SendersConfig, barriers_needed
+from .merge import Merger
+from .messages import Barrier, BarrierRequest, FrMcast, Stamp, Time
+from .reconfiguration import Reconfiguration
+
+
+class Proposals:
+    def __init__(
+        self,
+        group: GroupId,
+        topology: Topology,
+        config: SendersConfig,
+        log: MultiPaxos,
+        merger: Merger,
+        reconfiguration: Reconfiguration,
+        raise_by: Time,
+    ) -> None:
+        self._group = group
+        self._topology = topology
+        self._requests = config.requests
+        self._log = log
+        self._merger = merger
+        self._reconfiguration = reconfiguration
+        self._raise_by = raise_by  # added to the time of every message, on purpose
+        self.arrived: dict[MessageId, FrMcast] = {}  # this group's messages that its log does not have yet
+        # Of a leader
+        self._clock: Time = 0  # of what it has proposed
+        self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
+        self._next_seq: dict[ProcessId, int] = {}  # what it has not proposed yet
+
+    def on_elected(self, out: Outbox) -> None:
+        self._clock = self._merger.own.clock
+        self._ready, self._next_seq = {}, {}
+        for copy in sorted(self.arrived.values(), key=lambda copy: (copy.time, copy.message.id)):
+            self.make_ready(copy, out)
+
+    # -- messages
+
+    def make_ready(self, copy: FrMcast, out: Outbox) -> None:
+        if self._log.is_leader and not self._merger.own.is_known(copy.message.id):
+            sender = copy.message.sender
+            self._ready.setdefault(sender, {})[copy.message.seq] = copy
+            self._propose_ready(sender, out)
+
+    def _propose_ready(self, sender: ProcessId, out: Outbox) -> None:
+        """In the order of sequence numbers, whatever came first."""
+        ready = self._ready.get(sender, {})
+        seq = max(self._next_seq.get(sender, 0), self._merger.own.next_seq.get(sender, 0))
+        while (copy := ready.get(seq)) is not None:
+            missing = [group for group in copy.message.dst if not self._merger.own.reaches(group)]
+            if missing:
+                self._reconfiguration.want(missing, out)
+                return
+            del ready[seq]
+            seq += 1
+            self._next_seq[sender] = seq
+            self._propose_stamp(copy, out)
+
+    def propose_all_ready(self, out: Outbox) -> None:
+        """The group has joined others, perhaps those that messages waited for."""
+        for sender in list(self._ready):
+            self._propose_ready(sender, out)
+
+    def _propose_stamp(self, copy: FrMcast, out: Outbox) -> None:
+        message = copy.message
+        self._clock = max(self._clock, self._merger.own.clock)
+        self._clock = max(copy.time + self._raise_by, self._clock + 1)
+        for group in message.dst:
+            self._reconfiguration.used_at[group] = out.now_us
+        self._log.propose(Stamp(message, self._clock), out)
+        # The timestamp that a leader proposes is the one that is decided, unless leaders change: ask for barriers now.
+        asked = copy.asked if self._clock == copy.time else ()
+        self._request_barriers(message, self._clock, asked, out)
+
+    def _request_barriers(self, message: AppMessage, time: Time, asked: tuple[GroupId, ...], out: Outbox) -> None:
+        if not self._requests:
+            return
+        request = BarrierRequest(message.id, time, self._group)
+        for group in barriers_needed(message.dst, self._group, self._reconfiguration.senders_of):
+            if group not in asked:
+                out.send_all(self._topology.members(group), request)
+
+    def on_stamp(self, entry: Stamp, ts: Timestamp | None, out: Outbox) -> None:
+        """The group's log has the message, with this timestamp; or it has refused it."""
+        message = entry.message
+        if ts is None:
+            if not self._merger.own.is_known(message.id):
+                self._propose_again(message, out)
+            return
+        self.arrived.pop(message.id, None)
+        if ready := self._ready.get(message.sender):
+            ready.pop(message.seq, None)
+            self._propose_ready(message.sender, out)  # the next one may have waited for a former leader's proposal
+        if self._log.is_leader and clock_of(ts) != entry.time:
+            self._request_barriers(message, clock_of(ts), (), out)
+
+    def _propose_again(self, message: AppMessage, out: Outbox) -> None:
+        """It came before an earlier message of its sender, or after this group left one of its destinations."""
+        if self._log.is_leader:
+            sender = message.sender
+            self._next_seq[sender] = self._merger.own.next_seq.get(sender, 0)
+            for id_, copy in list(self.arrived.items()):
+                if sender_of(id_) == sender and seq_of(id_) <= message.seq:
+                    self._ready.setdefault(sender, {}).setdefault(seq_of(id_), copy)
+            self._propose_ready(sender, out)
+
+    def on_leap(self, out: Outbox) -> None:
+        """Another replica's state took this one ahead in the log: what the log has is no longer on its way into it."""
+        known = self._merger.own.is_known
+        self.arrived = {id_: copy for id_, copy in self.arrived.items() if not known(id_)}
+        for sender, ready in self._ready.items():
+            self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
+        if self._log.is_leader:
+            # What it proposed may have been refused in the part of the log that it never saw: once more, in order.
+            for copy in self.arrived.values():
+                sender, seq = copy.message.sender, copy.message.seq
+                if seq < self._next_seq.get(sender, 0):
+                    self._ready.setdefault(sender, {}).setdefault(seq, copy)
+            self._next_seq = {}
+            self.propose_all_ready(out)
+
+    # -- barriers
+
+    def propose_barrier(self, time: Time, out: Outbox) -> None:
+        if self._log.is_leader:
+            self._clock = max(self._clock, self._merger.own.clock)
+            if self._clock < time:
+                self._clock = time
+                self._log.propose(Barrier(time), out)
