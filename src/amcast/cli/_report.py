@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast report runs/fastcast runs/basecast --out reports/comparison[/bold]
         """
-        from ..pipeline.report import refuse_occupied
+        from ..trace.whole import refuse_occupied
 
         if out is not None:
             refuse_occupied(out, "report")  # before minutes of work, not after

@@ -106,7 +106,7 @@ def test_killed_and_started_again_it_repeats_and_misses_nothing(
     doomed = Watch(watch_spark, run.folder, checkpoint)
     with monkeypatch.context() as patch:
         if when.startswith("before"):
-            patch.setattr("amcast.pipeline._whole.os.replace", die)
+            patch.setattr("amcast.trace.whole.os.replace", die)
         else:
             patch.setattr(Checkpoint, "commit", commit_and_die)
         with pytest.raises(UsageError, match="the watch stopped"):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...core import GroupId, ProcessId, UsageError
 from ...trace import FINAL, NULL, OPTIMISTIC, Deliveries, Fault, Multicasts, RunInfo, WireRows, to_tables
-from ...trace.packing import LOG_ROW, WIRE
+from ...trace.packing import PROCESS_DELIVERY, WIRE
 from ...trace.run import Int32s, Int64s
 from ...trace.schema import CRASH, RESTART, RESTORED
 from ._merge import Ids, contradictions, joined, merged, multicasts_of, new_rows
@@ -343,7 +343,7 @@ class _Kinds:
 
 def _delivery_columns(logs: list[tuple[_Log, Rows]]) -> Deliveries:
     """Each log in one piece: final deliveries, then optimistic ones."""
-    parts = [np.zeros(0, LOG_ROW)]
+    parts = [np.zeros(0, PROCESS_DELIVERY)]
     for _, rows in logs:
         optimistic = rows["kind"] == OPTIMISTIC
         parts.append(rows[np.argsort(optimistic, kind="stable")] if optimistic.any() else rows)

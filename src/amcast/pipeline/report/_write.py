@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
+from ...trace.whole import new_folder
 from .._errors import SPARK_ERRORS, first_line
-from .._whole import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
 from ..ingest import Runs
@@ -36,6 +37,18 @@ class Written:
     tables: Mapping[str, pa.Table]
     runs: Runs
     reports: list[RunReport]  # of these runs
+
+
+def free_place(root: Path, run_ids: Sequence[str]) -> Path:
+    """`reports/<run_id>`, with a number behind it if that is taken."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_ids[0]).strip(".-") or "run"
+    if len(run_ids) > 1:
+        name += f"-and-{len(run_ids) - 1}-more"
+    place, number = root / name, 1
+    while place.exists() or place.is_symlink():
+        number += 1
+        place = root / f"{name}-{number}"
+    return place
 
 
 def write_report(

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from ...core import UsageError
-from .._whole import write_whole
+from ...trace.whole import write_whole
 from ..checks.findings import Violation
 from .state import VERSION, WatchState
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import UsageError
-from .._whole import write_whole
+from ...trace.whole import write_whole
 from .plan import COUNTS, CellTotals, Found, Plan, SwarmSpec
 from .task import ROWS
 
