@@ -130,7 +130,7 @@ def test_checkpoints_of_others_and_bad_runs_are_refused(watch_spark: SparkSessio
     with pytest.raises(UsageError, match="does not exist"):
         Watch(watch_spark, tmp_path / "nowhere", checkpoint)
     held = Checkpoint(checkpoint)
-    with pytest.raises(UsageError, match="another watch is at work"):
+    with pytest.raises(UsageError, match="another watch is using"):
         Watch(watch_spark, run.folder, checkpoint)
     held.commit(held.load("another run"), [])
     held.close()

@@ -1,4 +1,4 @@
-"""Everything about some runs in one folder: a page that stands alone, the figures, and the tables behind them."""
+"""Writes the report of some runs into a folder: a page that needs no other file, the figures, and the tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Written:
     folder: Path
-    files: list[str]  # below it
+    files: list[str]  # relative to the folder
     tables: Mapping[str, pa.Table]
     runs: Runs
     reports: list[RunReport]  # of these runs
@@ -58,9 +58,9 @@ def write_report(
     draw: Draw | None = None,
     progress: Progress = lambda what: None,
 ) -> Written:
-    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty.
+    """Writes the folder `target`, which must not exist yet or be empty. `draw` makes the SVG of a violation.
 
-    Runs that turn out to be damaged, in rows that only metrics read, are set aside, and the others are reported.
+    A run whose damage shows only when metrics read its rows is set aside, and the report begins again without it.
     """
     damaged = {report.path: report.unreadable for report in reports if report.unreadable is not None}
     while True:
@@ -110,7 +110,7 @@ def _diagrams(runs: Runs, reports: Sequence[RunReport], draw: Draw) -> dict[str,
             try:
                 drawn[run.run_id] = draw(run_around(run, report.violations[0]), report.violations[0])
             except UsageError:
-                continue  # its parts contradict each other: the words must do
+                continue  # the tables of the run do not fit each other: no diagram, the explanation must do
     return drawn
 
 
