@@ -48,7 +48,9 @@ def register(app: typer.Typer) -> None:
     def up(
         name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
-        replicas: Annotated[int | None, typer.Option(help="Processes per group; the protocol's usual number.")] = None,
+        replicas: Annotated[
+            int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
+        ] = None,
         network: Annotated[
             str, typer.Option(help="Delays added to links: none, or a network of `amcast sim`, such as wan.")
         ] = "none",

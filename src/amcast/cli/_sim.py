@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
         replicas: Annotated[
-            int | None, typer.Option(help="Processes per group, if not the protocol's usual number.")
+            int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
         ] = None,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,

@@ -25,7 +25,7 @@ from ._style import (
 )
 
 _PANELS_MAX = 8
-_LABELS_MAX = 8
+_LABELLED_MAX = 32  # with more faults than this none is labelled
 _MENDING = ("mend", "restart", "restored", "heal", "recover")
 _NAN = float("nan")
 
@@ -128,7 +128,7 @@ def _mark_faults(axes: Axes, faults: Rows) -> None:
         label = shown(fault["what"], 14)
         right = max(right, at)
         span = (right - left) or 1.0
-        if len(faults) <= 4 * _LABELS_MAX and at >= free_from:
+        if len(faults) <= _LABELLED_MAX and at >= free_from:
             axes.annotate(
                 label,
                 (at, 1.0),
