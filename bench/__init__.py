@@ -1,6 +1,6 @@
-"""Benchmarks: `python -m bench` measures how fast simulator and checker are, and holds each figure against its target.
+"""Benchmarks. `python -m bench` measures the speed of the simulator and the checker, and compares it with targets.
 
-Machines differ and are shared, so everything is counted in CPU time (`time.process_time`), never on the wall clock.
-The two sides of a ratio are measured in one run, in turns, and a measurement is repeated: the best of the rounds
-counts, because a neighbour on the machine can only make a round slower.
+Machines differ and are shared, so CPU time (`time.process_time`) is measured, not wall time. The two sides of a ratio
+are measured in one run, in turns, and every measurement is repeated: the best of the rounds counts, because other
+programs on the machine can only make a round slower.
 """

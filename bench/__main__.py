@@ -1,4 +1,4 @@
-"""The command line: a table for people, `--json` for programs. Exit code 0 if all targets are met, 1 otherwise."""
+"""The command line of `python -m bench`: prints a table, or JSON. Exit code 0 if all targets are met, 1 otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark hands back, and how long each of them is at work."""
+"""What benchmarks return (`Figure`), and how much work each of them does (`Sizes`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Figure:
-    """Without a target it is there for information."""
+    """A number that was measured. One without a target is for information only."""
 
     name: str
     reached: float
@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much there is to do. Targets are meant for the full sizes; the small ones show that everything runs."""
+    """How much work a benchmark does. Targets are for these sizes; the small ones (QUICK) only show that it runs."""
 
     loop_nodes: int = 1_000
     loop_hops: int = 400  # of each pair of nodes
@@ -67,7 +67,7 @@ QUICK = Sizes(
 
 
 def cpu_seconds(action: Callable[[], Result]) -> tuple[float, Result]:
-    """Garbage of what ran before is not this action's business."""
+    """The CPU time of an action, and its result. Earlier garbage is collected first, so that it does not count."""
     gc.collect()
     start = time.process_time()
     result = action()

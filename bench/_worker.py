@@ -1,7 +1,7 @@
-"""One simulated run in a process of its own, so that neither its heap nor its peak memory is anyone else's.
+"""One simulated run in a process of its own, so that its peak memory can be measured and nothing else is in its heap.
 
-`python -m bench._worker` reads a job from its first argument, and writes one line of JSON for what it cost. It may be
-told to pause at moments of the simulated time: it then writes an empty line and waits until it is given one.
+`python -m bench._worker` reads a job from its first argument, and writes one line of JSON with what the run cost. A job
+may name pauses, in simulated time: the worker then writes an empty line, and goes on when it reads one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from amcast.sim import SimResult, Simulation, scenario
 from amcast.trace import write_run
 from amcast.workload import Micro
 
-# Closed loops with one message each, as `amcast sim` has them: nearly every message has its own instances.
+# Closed loops with one message each, the default of `amcast sim`: nearly no two messages share a consensus instance.
 CLIENTS = 16
 OUTSTANDING = 1
 
@@ -31,7 +31,7 @@ class Job(msgspec.Struct, frozen=True):
     messages: int
     groups: int = 8
     pauses_us: tuple[int, ...] = ()
-    stretch_us: int = 0  # if set, the CPU time of every stretch of so much simulated time is told apart
+    stretch_us: int = 0  # if set, CPU time is measured for each stretch of so much simulated time
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -109,14 +109,14 @@ def _write(result: SimResult) -> None:
 
 
 def _pause() -> None:
-    """Waiting costs no CPU time."""
+    """Waits for a line on stdin, which costs no CPU time."""
     sys.stdout.write("\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
 
 def start(job: Job, on_pause: Callable[[], None] | None = None) -> Cost:
-    """Runs the job in another process; `on_pause` is what this one does while the job rests."""
+    """Runs the job in another process. `on_pause` is called whenever the job pauses."""
     command = [sys.executable, "-m", "bench._worker", msgspec.json.encode(job).decode()]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as worker:

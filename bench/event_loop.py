@@ -1,10 +1,10 @@
 """The bare event loop against SimPy: the same ping-pong, in pairs of nodes, with a constant delay a hop.
 
-In SimPy every node is a process with a mailbox (`simpy.Store`), as its manual has it. The put is not waited for: a
-store without a limit takes it at once, and waiting would only slow SimPy down.
+In SimPy every node is a process with a mailbox (`simpy.Store`), as in SimPy's manual. `put` is not waited for: a store
+without a limit takes the message at once, and waiting would only slow SimPy down.
 
-All pairs play in step, so many events share a moment, as in a busy local network. For information, the same with a
-moment for each event, as in a wide area network.
+In the measurement with a target all pairs play in step, so that many events have the same time, as in a busy local
+network. For information, it is repeated with a different time for each event, as in a wide area network.
 """
 
 from __future__ import annotations

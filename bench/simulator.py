@@ -1,4 +1,4 @@
-"""Whole simulated runs, their trace written to disk included: how fast, how linear, how large."""
+"""Whole simulated runs, with writing the trace: speed, memory, and whether time grows linearly with the messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOAD = f"{CLIENTS} clients x {OUTSTANDING} outstanding"
 def measure_run(sizes: Sizes, progress: Progress) -> list[Figure]:
     """FastCast, 8 groups of 3, messages to 1-3 groups.
 
-    Every round does exactly the same, so that the best of the rounds can be taken for each stretch of it by itself: a
-    neighbour that disturbs each round, but never at the same place, is left out.
+    Every round does exactly the same, so the best time can be taken for each stretch of the run by itself. Other
+    programs may disturb every round, but hardly ever at the same stretch.
     """
     job = Job("fastcast", sizes.run_messages, stretch_us=_STRETCH_US)
     costs: list[Cost] = []
@@ -39,7 +39,10 @@ def measure_run(sizes: Sizes, progress: Progress) -> list[Figure]:
 
 
 def measure_linear(sizes: Sizes, progress: Progress) -> list[Figure]:
-    """The small runs take place while the large one rests, so that both meet the same neighbours."""
+    """Whether a message of a large run costs as much as one of a small run.
+
+    The small runs take place while the large one pauses, so that other programs disturb both alike.
+    """
     small, large = Job("fastcast", sizes.linear_small), sizes.linear_large
     progress(f"{small.messages:,} messages")
     costs = [start(small)]

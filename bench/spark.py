@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from amcast.pipeline import Runs, TraceSpec, check_runs, generate_trace, read_runs, spark_session, stop_session
+from amcast.pipeline import Runs, TraceSpec, check_runs, generate_trace, read_runs, spark_session, stop_spark
 from amcast.pipeline.checks import oracle
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -211,7 +211,7 @@ def run(
                     if not keep:
                         shutil.rmtree(folder / name)
     finally:
-        stop_session(spark)
+        stop_spark(spark)
 
 
 def main() -> None:

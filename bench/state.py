@@ -1,8 +1,7 @@
-"""Is the state of a group bounded? `python -m bench.state` runs a million messages and watches what a snapshot holds.
+"""Is the state of a process bounded? `python -m bench.state` runs a million messages and measures snapshots.
 
-A process's snapshot is all that it must remember. It is encoded at regular moments of the run; in the second half it
-must not be larger than in the first. The trace grows with the run and is none of the protocol's business: the wire is
-not recorded here.
+A snapshot is all that a process must remember. Snapshots are encoded at regular times of the run; those of the second
+half must not be larger than those of the first. Wire messages are not recorded, to save memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _GROUPS = 3
 _CLIENTS = 16
 _SAMPLES = 40
 _WARM_UP = 2_000  # messages: long enough to know how long a message takes
-_TARGET = 1.25  # streams between groups rise and fall with their acknowledgements
+_TARGET = 1.25  # above 1, as what waits for acknowledgements of other groups goes up and down
 
 
 def state_sizes(protocol: str, messages: int) -> list[int]:

@@ -1,9 +1,9 @@
-"""The swarm on two cores against one plain process, wall time: the same seeds, each run checked, in turns.
+"""Compares the swarm on two cores with one plain process, in wall time, on the same seeds.
 
     python -m bench.swarm [--quick] [--json]
 
-The plain process runs the fuzz loop without Spark. The session is warm: a swarm that is worth its name runs for longer
-than Spark takes to start. Other work on the machine slows both down, so rounds take turns and the best of each counts.
+The plain process runs the fuzz loop without Spark. The time that Spark takes to start does not count: a swarm runs for
+much longer. Other programs on the machine slow both down, so they take turns and the best round of each counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from amcast.pipeline.session import session
+from amcast.pipeline.spark import running_spark
 from amcast.pipeline.swarm import Cell, SwarmSpec, make_plan, probe_cell, run_swarm
 from amcast.sim import parse_kinds
 from amcast.sim.fuzz import fuzz_one, fuzz_scenario
@@ -27,7 +27,7 @@ _CELLS = (Cell("skeen"), Cell("basecast"), Cell("fastcast"), Cell("multipaxos"))
 
 
 def plain(seeds: int) -> dict[str, Any]:
-    """One process, one core, no Spark; it is warm as well when the clock starts."""
+    """The fuzz loop in this process, without Spark; warmed up before the clock starts."""
     for cell in _CELLS:
         fuzz_one(fuzz_scenario(cell.protocol, 0, parse_kinds(cell.faults)))
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def measure(seeds: int, rounds: int) -> dict[str, Any]:
     plan = make_plan(spec, [probe_cell(cell, 0, time.perf_counter) for cell in _CELLS], _CORES)
     swarm_s: list[float] = []
     plain_s: list[float] = []
-    with session(f"local[{_CORES}]") as spark:
+    with running_spark(f"local[{_CORES}]") as spark:
         warm = SwarmSpec(_CELLS, 4, first_seed=10_000_000)
         run_swarm(spark, make_plan(warm, [0.5] * len(_CELLS), _CORES))
         for number in range(rounds):

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(
     names: Sequence[str], sizes: Sizes, folder: Path, progress: Progress
 ) -> tuple[Results, list[Figure], dict[str, str]]:
-    """What was measured, what follows from it, and which systems were not there or broke down."""
+    """The results, the figures that follow from them, and why a system is missing: not installed, or broken down."""
     wanted = [measurement for name in names for measurement in COMPARISONS[name][0]]
     reasons = {system: missing(system) for system, _ in wanted}
     absent = {system: reason for system, reason in reasons.items() if reason is not None}

@@ -1,4 +1,4 @@
-"""Other processes: started, asked, watched, and ended whatever happens."""
+"""Child processes: starting them, talking to them, their CPU time and memory, and ending them whatever happens."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Reply = TypeVar("Reply", bound=msgspec.Struct)
 
 
 class BrokenError(Exception):
-    """A system or its load ended without having been told to."""
+    """A system or its load ended by itself."""
 
 
 def exit_on_signals() -> None:
-    """A benchmark that is told to end unwinds, so that every `finally` ends its processes."""
+    """Turns SIGTERM and SIGHUP into an exception, so that every `finally` runs and ends its child processes."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -38,7 +38,7 @@ def exit_on_signals() -> None:
 
 
 def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """A server in a session of its own: Ctrl-C reaches the benchmark alone, which then ends its servers."""
+    """Starts a server apart from the terminal: Ctrl-C reaches only the benchmark, which then ends its servers."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -58,7 +58,7 @@ def end(children: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 class Worker:
-    """A Python process that answers lines of JSON with lines of JSON, and ends when nobody can ask any more."""
+    """A Python process that answers lines of JSON with lines of JSON, and ends when its input is closed."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._child = subprocess.Popen(
@@ -122,7 +122,7 @@ def rss_mb(pid: int) -> float:
 
 
 def file_system(folder: Path) -> str:
-    """Of which kind it is that a folder lies on: what a durable run means depends on it."""
+    """The type of file system that a folder is on, such as ext4 or tmpfs: how much a sync costs depends on it."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, point, name, *_ = line.split()

@@ -1,4 +1,4 @@
-"""What is held against what, with the target of each."""
+"""The comparisons: what each one measures, which figures it makes of that, and their targets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FSYNC = (Shape(256, 1), Shape(1, 256))
 
 
 class Found:
-    """The best outcome of each measurement; a comparison with a system that did not run is left out."""
+    """The best outcome of each measurement. A system that did not run has none, and its comparisons are left out."""
 
     def __init__(self, results: Results) -> None:
         self._best = {measurement: best(outcomes) for measurement, outcomes in results.items()}
 
     def get(self, system: str, *shapes: Shape) -> Outcome | None:
-        """In the shape that suits the system most."""
+        """The outcome with the highest rate, of those of the given shapes that were measured."""
         outcomes = [self._best[system, shape] for shape in shapes if (system, shape) in self._best]
         return best(outcomes) if outcomes else None
 
@@ -42,7 +42,10 @@ def latency(found: Found) -> list[Figure]:
 def _rates(
     found: Found, own_name: str, shapes: tuple[Shape, ...], targets: dict[str, float | None], is_every: bool = False
 ) -> list[Figure]:
-    """Against each peer in the shape that suits it most. The target is for the best shape here, or for every one."""
+    """The rate of a system in each shape, to the best rate of each peer over all shapes.
+
+    The target is for the system's best shape only, or for every shape (`is_every`).
+    """
     figures = []
     own_best = found.get(own_name, *shapes)
     for peer, least in targets.items():
@@ -99,7 +102,7 @@ def tracing(found: Found) -> list[Figure]:
 
 
 def fsync(found: Found) -> list[Figure]:
-    """Both synced to disk."""
+    """The rate of systems that sync to disk before they answer."""
     figures = _rates(found, "amcast-sync", FSYNC, {"etcd": 4.0})
     return figures + _rates(found, "amcast-apart-sync", FSYNC, {"etcd": None})
 

@@ -1,10 +1,10 @@
-"""What a load process is asked, and what it answers."""
+"""The jobs of load processes and their answers, as lines of JSON."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from ._children import cpu_seconds
 
 
 class Shape(msgspec.Struct, frozen=True, order=True):
-    """So many sessions, each with so many messages under way all the time."""
+    """How many sessions there are, and how many messages each has outstanding all the time."""
 
     sessions: int
     outstanding: int
@@ -27,18 +27,18 @@ class Shape(msgspec.Struct, frozen=True, order=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A closed loop: whatever is answered is followed by the next message."""
+    """A closed loop: each answer is followed by the next message."""
 
     where: list[str]  # addresses of servers
     shape: Shape
     messages: int
-    destinations: int  # groups of each message, where a system has groups
-    pids: list[int]  # of the servers, whose CPU time is to be counted
-    connections: int | None = None  # that the sessions share, where they can; none: each has its own
+    destinations: int  # number of groups that each message goes to; 1 for systems without groups
+    pids: list[int]  # of the servers, to count their CPU time
+    connections: int | None = None  # to each node, which all sessions share; None: each session has its own
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Said once, by a load process that has something to wait for."""
+    """The first answer of a load process that must wait for its system before it takes a job."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class CpuMeter:
-    """CPU time over the messages between the first and the last mark."""
+    """CPU time a message, of servers and load, between the first and the last mark."""
 
     def __init__(self, servers: Sequence[int], load: Sequence[int]) -> None:
         self._servers = servers
@@ -92,3 +92,14 @@ def outcome(latencies_ns: Sequence[int], seconds: float, meter: CpuMeter) -> Out
 def say(answer: msgspec.Struct) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def serve(run_job: Callable[[Job], Coroutine[None, None, Outcome]]) -> None:
+    """The main loop of a load process: runs each job from stdin, and writes its outcome to stdout."""
+    from amcast.net.run import run_in_loop  # nodes of PySyncObj import this module, but need none of amcast
+
+    async def perform(job: Job) -> None:
+        say(await run_job(job))
+
+    for line in sys.stdin.buffer:
+        run_in_loop(perform(msgspec.json.decode(line, type=Job)))

@@ -1,20 +1,15 @@
 """The load process for etcd: `python -m bench.cluster._load_etcd`. Puts over gRPC, a connection for each session.
 
-Python's gRPC library would cost more than the servers that are measured. This speaks as much HTTP/2 as a put needs: a
-request is a frame of headers and one of data; an answer with data in it is a success, one without it is not.
+Python's gRPC library would cost more CPU time than the servers. So this speaks just the part of HTTP/2 that a put
+needs: a request is a frame of headers and one of data; an answer with data is a success, one without is a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
-import msgspec
-
-from amcast.net.run import run_in_loop
-
-from ._jobs import Job, Outcome, outcome, own_meter, say
+from ._jobs import Job, Outcome, outcome, own_meter, serve
 
 _KEY, _VALUE = b"bench", bytes(64)
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -28,14 +23,14 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _text(data: bytes) -> bytes:
-    assert len(data) < 127, "longer ones have another form"
+    assert len(data) < 127, "longer texts are encoded otherwise"
     return bytes([len(data)]) + data
 
 
-# PutRequest: field 1 is the key, field 2 the value. Before it, whether it is compressed and its length.
+# PutRequest: field 1 is the key, field 2 the value. In front: a byte that says "not compressed", and the length.
 _PUT = b"\x0a" + _text(_KEY) + b"\x12" + _text(_VALUE)
 _BODY = b"\0" + len(_PUT).to_bytes(4, "big") + _PUT
-# POST, http, then path, authority, content-type and te, which enter the table of headers in this order.
+# POST, http, then path, authority, content-type and te. HPACK gives these four indexes, which later requests use.
 _FIRST_HEADERS = (
     b"\x83\x86"
     + (b"\x44" + _text(b"/etcdserverpb.KV/Put"))
@@ -149,13 +144,5 @@ async def run_job(job: Job) -> Outcome:
     return outcome(closed_loop.latencies_ns, seconds, meter)
 
 
-def main() -> None:
-    async def perform(job: Job) -> None:
-        say(await run_job(job))
-
-    for line in sys.stdin.buffer:
-        run_in_loop(perform(msgspec.json.decode(line, type=Job)))
-
-
 if __name__ == "__main__":
-    main()
+    serve(run_job)

@@ -1,19 +1,14 @@
-"""The load process for NATS JetStream: `python -m bench.cluster._load_nats`. Its text protocol, and no more of it."""
+"""The load process for NATS JetStream: `python -m bench.cluster._load_nats`. Speaks just what it needs of NATS."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import sys
 import time
 from collections import deque
 
-import msgspec
-
-from amcast.net.run import run_in_loop
-
-from ._jobs import Job, Outcome, outcome, own_meter, say
+from ._jobs import Job, Outcome, outcome, own_meter, serve
 
 _SUBJECT = "bench.messages"
 _PAYLOAD = bytes(64)
@@ -111,7 +106,7 @@ async def run_job(job: Job) -> Outcome:
 
 
 async def create_stream(address: str, replicas: int) -> str | None:
-    """The server that leads it; none while the servers have not found each other yet."""
+    """Creates the stream and returns the name of the server that leads it; None if the servers are not ready yet."""
     host, port = address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -128,13 +123,5 @@ async def create_stream(address: str, replicas: int) -> str | None:
         writer.close()
 
 
-def main() -> None:
-    async def perform(job: Job) -> None:
-        say(await run_job(job))
-
-    for line in sys.stdin.buffer:
-        run_in_loop(perform(msgspec.json.decode(line, type=Job)))
-
-
 if __name__ == "__main__":
-    main()
+    serve(run_job)

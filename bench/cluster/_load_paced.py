@@ -1,7 +1,7 @@
 """The load process of the soak: `python -m bench.cluster._load_paced`.
 
-An open loop: bursts leave when they are due, whatever was answered, each from the next client in turn. Latency counts
-from the moment when a burst was due, so that a load process that is late makes no figure look better.
+An open loop: bursts are sent when they are due, whether or not earlier ones are answered; clients take turns. Latency
+counts from the time when a burst was due, so that a load process that is late does not make latencies look better.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from amcast.protocols import Client, Reply, protocol
 
 from ._jobs import say
 
-BUCKETS_A_FACTOR = 50  # of e: buckets of latency are 2 % wide
+BUCKETS_A_FACTOR = 50  # buckets for each factor of e in latency: a bucket is 2 % wide
 _PAYLOAD = bytes(64)
 _SAMPLE_S = 1.0
 _SETTLE_S = 30.0
@@ -40,7 +40,7 @@ class PacedJob(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What came back since the last sample."""
+    """The answers since the last sample."""
 
     seconds: float  # since the start
     sent: int  # since the start

@@ -1,4 +1,4 @@
-"""Runs every system in every shape that is asked for, in turns."""
+"""Measures every system in every shape that is asked for; systems take turns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Results = dict[Measurement, list[Outcome]]  # an outcome a round
 
 @dataclass(frozen=True)
 class Sizes:
-    """Targets are meant for the full sizes; the small ones show that everything runs."""
+    """Targets are for these sizes; the small ones (QUICK) only show that everything runs."""
 
-    rounds: int = 5  # the best one counts: each system should meet the machine at its best
+    rounds: int = 5  # the best one counts: each system should have one that other programs do not disturb
     seconds: float = 2.0  # of one measurement
     soak_s: float = 300.0
     recovery_messages: int = 1_000_000
@@ -31,7 +31,7 @@ QUICK = Sizes(rounds=1, seconds=0.6, soak_s=8.0, recovery_messages=20_000)
 def measure_all(
     wanted: Iterable[Measurement], sizes: Sizes, folder: Path, progress: Progress
 ) -> tuple[Results, dict[str, str]]:
-    """What was measured, and which systems broke down, and how: they are left out from then on."""
+    """The results, and which systems broke down, with the error: these are left out of later rounds."""
     shapes: dict[str, list[Shape]] = {}
     for name, shape in sorted(set(wanted), key=lambda each: (list(SYSTEMS).index(each[0]), each[1])):
         shapes.setdefault(name, []).append(shape)
@@ -55,7 +55,7 @@ def measure_all(
 
 
 def measure(system: System, shape: Shape, seconds: float) -> Outcome:
-    """Runs of growing length find the rate and warm the system up; then comes one of about the wanted length."""
+    """Runs of growing length warm the system up and find its rate; the last one, of about `seconds`, counts."""
     messages = max(200, 4 * shape.total)
     while True:
         outcome = system.run(shape, messages)

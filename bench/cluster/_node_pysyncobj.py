@@ -1,8 +1,8 @@
 """A node of PySyncObj: `python -m bench.cluster._node_pysyncobj INDEX BATCHES ADDRESS...`.
 
-All periods are 1 ms: with the defaults a single command takes 100 ms, which is a timer and not work. It is ticked in
-this thread, which costs less than the thread of its own that it would start. The node of index 0 waits least for an
-election, becomes the leader, and runs the load; its callbacks send the next command.
+All periods are 1 ms: with the defaults a single command takes 100 ms, most of which is waiting for a timer. The library
+is ticked in the main thread, which costs less than the thread that it would start itself. The node with index 0 has the
+shortest election timeout, becomes the leader, and runs the load; its callbacks send the next command.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def perform(node: Replicated, job: Job) -> Outcome:
 
 
 def listen(jobs: queue.SimpleQueue[Job]) -> None:
-    """Nobody asks any more: there is no reason to go on."""
+    """Reads jobs from stdin. When it is closed, the benchmark has ended, and so does this process."""
     for line in sys.stdin.buffer:
         jobs.put(msgspec.json.decode(line, type=Job))
     os._exit(0)
@@ -90,7 +90,7 @@ def listen(jobs: queue.SimpleQueue[Job]) -> None:
 
 def main() -> None:
     index, batches, *addresses = sys.argv[1:]
-    logging.disable()  # it warns of every batch that it sends again, and warning costs time
+    logging.disable()  # it logs a warning for every batch that it sends again, which costs time
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(jobs,), daemon=True).start()
     node = Replicated(int(index), batches == "batches", addresses)

@@ -1,4 +1,4 @@
-"""A replica is killed with a long log on its disk and started again: how long until it has all that the others have?"""
+"""Kills a replica that has a long record log on its disk: how long does it take to catch up after its restart?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHAPE = Shape(1, 1_024)
 _TARGET_S = 10.0
 _GIVE_UP_S = 120.0
 _BATCH = 200_000
-_MISSED = 50  # while it is away, the others deliver one message for so many in the log
+_MISSED = 50  # while it is down, the others deliver one message for each 50 in the log
 
 
 def measure_recovery(sizes: Sizes, folder: Path, progress: Progress) -> list[Figure]:

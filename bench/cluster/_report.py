@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs, a figure for papers."""
+"""The results of `bench.cluster` as tables, as JSON and as a figure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def to_json(results: Results, figures: Iterable[Figure], absent: dict[str, str],
 
 
 def draw(results: Results, path: Path) -> None:
-    """A row of bars for each measure: one bar a system and shape, the systems by colour."""
+    """A panel for each measure, with a bar for each system and shape; each system has its colour."""
     matplotlib.use("svg")
     systems = list(dict.fromkeys(system for system, _ in results))
     labels = [f"{system}\n{shape}" for system, shape in results]

@@ -1,4 +1,4 @@
-"""64 clients on 64 connections at 80 % of what the cluster can do: does memory stay flat, and do latencies hold?"""
+"""The soak: 64 clients at 80 % of the cluster's maximal rate, for minutes. Memory and latencies must stay flat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._systems import Amcast
 
 _SHAPE = Shape(64, 16)
 _SHARE = 0.8
-_WARM_UP = 0.3  # of the time: buffers, caches and the allocator find their sizes
+_WARM_UP = 0.3  # of the time: until then buffers, caches and the allocator grow to their sizes
 _GROWTH_MAX = 5.0  # percent of a node's memory, over the time after the warm-up
 _P99_MAX = 20.0
 _SILENCE_S = 60.0
@@ -71,7 +71,7 @@ def _tail(samples: list[Sample], from_s: float) -> Figure:
 
 
 def percentile(buckets: dict[int, int], share: float) -> float:
-    """In us, the middle of the bucket in which it lies."""
+    """A percentile of latencies in us: the middle of its bucket."""
     rest = share * sum(buckets.values())
     for bucket, count in sorted(buckets.items()):
         rest -= count
@@ -93,6 +93,6 @@ def _growth(samples: list[Sample], memory: dict[str, list[float]], from_s: float
 
 
 def trend(seconds: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """Growth from the first to the last moment and the value at the first, by least squares."""
+    """Growth from the first to the last time, and the value at the first, of a line fitted by least squares."""
     slope, offset = np.polyfit(seconds, values, 1)
     return float(slope * (seconds[-1] - seconds[0])), float(slope * seconds[0] + offset)

@@ -1,4 +1,4 @@
-"""What is compared: how each system is started, asked and ended."""
+"""The systems that are compared: how each is started, put under load, and stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RUN_S = 120.0
 
 
 class System(ABC):
-    """A running cluster and its load, from `with` to its end. `folder` is new and its own."""
+    """A cluster and its load, running for the length of a `with` block. It makes `folder` and removes it at the end."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -51,7 +51,7 @@ class System(ABC):
 
     @abstractmethod
     def _start(self) -> None:
-        """Starts servers and load; whatever it starts, it registers with `_ends`."""
+        """Starts servers and load, and registers with `_ends` how each of them is ended."""
 
     @abstractmethod
     def run(self, shape: Shape, messages: int) -> Outcome: ...
@@ -77,7 +77,7 @@ class System(ABC):
 
 
 class Amcast(System):
-    """The sessions of the load share one connection to each node, as those of a program do, or have their own."""
+    """The sessions of the load share one connection to each node (`shares`), or each has connections of its own."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Etcd(System):
 
     def run(self, shape: Shape, messages: int) -> Outcome:
         pids = [server.pid for server in self._running]
-        where = [self._leader.removeprefix("http://")]  # a follower would pass everything on
+        where = [self._leader.removeprefix("http://")]  # a follower would forward everything to it
         return self._load.ask(Job(where, shape, messages, 1, pids), Outcome, _RUN_S)
 
 

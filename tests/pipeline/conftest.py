@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import amcast.pipeline
-from amcast.pipeline import spark_session, stop_session
+from amcast.pipeline import spark_session, stop_spark
 from tests.cli.cli_harness import Cli
 
 
@@ -23,7 +23,7 @@ def spark() -> Iterator[SparkSession]:
         options={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"},
     )
     yield session
-    stop_session(session)
+    stop_spark(session)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def cli(
     def shared(*_: object, **__: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(amcast.pipeline, "session", shared)
-    monkeypatch.setattr(sys.modules["amcast.pipeline.session"], "session", shared)
+    monkeypatch.setattr(amcast.pipeline, "running_spark", shared)
+    monkeypatch.setattr(sys.modules["amcast.pipeline.spark"], "running_spark", shared)
     monkeypatch.chdir(tmp_path)
     return Cli(monkeypatch, capsys)

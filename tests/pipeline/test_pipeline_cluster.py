@@ -40,11 +40,11 @@ def assert_judged(runs: list[Path], reports: list[dict[str, Any]]) -> None:
 _JOBS = """
 import sys
 import msgspec
-from amcast.pipeline import check_runs, read_runs, session
+from amcast.pipeline import check_runs, read_runs, running_spark
 from amcast.pipeline.swarm import Cell, Plan, SwarmSpec, run_swarm
 
 master, *paths = sys.argv[1:]
-with session(master) as spark:
+with running_spark(master) as spark:
     runs = read_runs(spark, paths)
     reports = [report.to_json() for report in check_runs(spark, runs)]
     swarm = run_swarm(spark, Plan(SwarmSpec((Cell("skeen"), Cell("fastcast")), seeds=10), (5, 5), 4))

@@ -60,7 +60,7 @@ def break_all(good: Path) -> dict[str, str]:
         "nothing": "run.json is missing",
         ".half.x1": "still being written",
         "half.tmp": "still being written",
-        "readme.txt": "a file beside runs",
+        "readme.txt": "a file that belongs to no run",
     }
 
 

@@ -110,7 +110,7 @@ def test_a_dead_master_is_one_line(cli: Cli, run: Path, tmp_path: Path, monkeypa
 
 def test_whoever_listens_need_not_be_spark(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(sys.modules["amcast.pipeline.session"], "_ANSWER_SECONDS", 1)
+    monkeypatch.setattr(sys.modules["amcast.pipeline.spark"], "_ANSWER_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"sc://127.0.0.1:{mute.getsockname()[1]}"
         said = cli.refuses("check", run, "--engine", "spark", "--remote", address)

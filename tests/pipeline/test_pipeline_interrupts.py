@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from amcast.core import UsageError
-from amcast.pipeline import TraceSpec, generate_trace, ingest, session
+from amcast.pipeline import TraceSpec, generate_trace, ingest, running_spark
 from amcast.pipeline.stream import Watch
 from amcast.pipeline.swarm import SwarmSpec, make_cells, run_swarm
 from amcast.pipeline.swarm.store import SwarmStore
@@ -163,13 +163,13 @@ def interrupted_call(*_: object) -> None:
 
 def test_ctrl_c_that_comes_back_as_an_error_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[str] = []
-    module = sys.modules["amcast.pipeline.session"]
+    module = sys.modules["amcast.pipeline.spark"]
     monkeypatch.setattr(module, "spark_session", lambda *_: "a session")
-    monkeypatch.setattr(module, "stop_session", lambda spark: stopped.append("stopped"))
-    monkeypatch.setattr(module, "_abandon_session", lambda spark: stopped.append("abandoned"))
-    with pytest.raises(KeyboardInterrupt), session():
+    monkeypatch.setattr(module, "stop_spark", lambda spark: stopped.append("stopped"))
+    monkeypatch.setattr(module, "_abandon_spark", lambda spark: stopped.append("abandoned"))
+    with pytest.raises(KeyboardInterrupt), running_spark():
         interrupted_call()
-    with pytest.raises(UsageError, match="Spark failed"), session():
+    with pytest.raises(UsageError, match="Spark failed"), running_spark():
         raise UsageError("Spark failed")
     assert stopped == ["abandoned", "stopped"]
 

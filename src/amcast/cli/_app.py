@@ -1,4 +1,4 @@
-"""The program: commands, and what happens to errors and Ctrl-C."""
+"""The program `amcast`: its commands, and how it ends after an error or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _options(
 
 
 def main() -> None:
-    """Errors are one line that says what to do, whether the options or their values were wrong."""
+    """Runs the command line. An error is one line that says what was wrong and what to do, and an exit code."""
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
@@ -89,7 +89,7 @@ def main() -> None:
         hint = "" if "--help" in str(error) else "; see --help"
         _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
     else:
-        if code == STOPPED:  # typer makes an exit code of Ctrl-C, and says nothing
+        if code == STOPPED:  # after Ctrl-C typer returns this exit code and prints nothing
             _fail("stopped", STOPPED)
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -1,4 +1,4 @@
-"""`amcast certs` and `amcast token`: who may join a cluster, and who may do what."""
+"""`amcast certs` and `amcast token`: certificates for processes and clients, and what each client may do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from ..core import UsageError, grid
 from ._output import JsonOption, console, errors, print_json, table
 
-if TYPE_CHECKING:  # only who makes certificates pays for the library
+if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.security.certs import Made
     from ..net.security.identity import Identity
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:  # only who makes certificates pays for the library
 def register(app: typer.Typer) -> None:
     @app.command("certs")
     def certs(
-        folder: Annotated[Path, typer.Argument(help="Where the CA is, or will be made.", metavar="DIR")],
+        folder: Annotated[Path, typer.Argument(help="The folder of the CA; created if need be.", metavar="DIR")],
         process: Annotated[list[str] | None, typer.Option(help="A process, as g1.p0; may be repeated.")] = None,
         client: Annotated[list[str] | None, typer.Option(help="A client's name; may be repeated.")] = None,
-        groups: Annotated[int | None, typer.Option(help="All processes of so many groups.", min=1)] = None,
-        replicas: Annotated[int | None, typer.Option(help="Processes a group; 3 if not given.", min=1)] = None,
+        groups: Annotated[int | None, typer.Option(help="All processes of this many groups.", min=1)] = None,
+        replicas: Annotated[int | None, typer.Option(help="Processes per group; 3 if not given.", min=1)] = None,
         force: Annotated[
             bool, typer.Option("--force", help="Replace certificates; the CA and the secret stay.")
         ] = False,
         as_json: JsonOption = False,
     ) -> None:
-        """Make certificates for mutual TLS: a development CA if there is none, and what is named.
+        """Make certificates for mutual TLS: for the named processes and clients, and a development CA if there is none.
 
         All or nothing is written, and nothing is overwritten without --force. Each node needs ca.crt, its own two files
-        and cluster.secret; each client ca.crt and its own two. ca.key is needed by none of them.
+        and cluster.secret; each client needs ca.crt and its own two files. Neither needs ca.key.
 
         Examples:
 
@@ -51,14 +51,14 @@ def register(app: typer.Typer) -> None:
     @app.command("token")
     def token(
         name: Annotated[str, typer.Argument(help="Whose token it is.")],
-        send: Annotated[str, typer.Option(help="Groups to send to: g1,g2 or '*' for all; none if not given.")] = "",
-        follow: Annotated[str, typer.Option(help="Groups whose deliveries to read, likewise.")] = "",
-        file: Annotated[Path, typer.Option(help="The nodes' file of tokens; made if need be.")] = Path("tokens.toml"),
+        send: Annotated[str, typer.Option(help="Groups it may send to: g1,g2 or '*' for all; none if not given.")] = "",
+        follow: Annotated[str, typer.Option(help="Groups whose deliveries it may read, likewise.")] = "",
+        file: Annotated[Path, typer.Option(help="The file that nodes read; created if need be.")] = Path("tokens.toml"),
         as_json: JsonOption = False,
     ) -> None:
-        """Make a token for a client, and add what nodes must know of it to a file.
+        """Make a token for a client, and add its hash and its rights to a file that nodes read.
 
-        The token is shown once, alone on stdout: the file holds its SHA-256 only. To let it end some day, add a line
+        The token is shown once, alone on stdout: the file holds its SHA-256 only. To let the token expire, add a line
         such as expires = 2027-01-31 to its entry.
 
         Examples:
@@ -86,7 +86,7 @@ def _wanted(processes: list[str], clients: list[str], groups: int | None, replic
     if groups is not None:
         topology = grid(groups, 3 if replicas is None else replicas)
         everyone = [topology.name(process) for process in topology.processes]
-    # Who is named twice gets one certificate.
+    # A name that is given twice gets one certificate.
     wanted = [identity("process", name) for name in dict.fromkeys([*everyone, *processes])]
     wanted += [identity("client", name) for name in dict.fromkeys(clients)]
     if not wanted:

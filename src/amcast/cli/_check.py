@@ -15,6 +15,8 @@ from ._output import (
     EXIT_CODES,
     UNKNOWN,
     JsonOption,
+    MasterOption,
+    RemoteOption,
     coloured,
     console,
     print_json,
@@ -24,7 +26,7 @@ from ._output import (
     worst,
 )
 
-if TYPE_CHECKING:  # Spark takes a second to import: only who asks for it pays
+if TYPE_CHECKING:  # Spark takes a second to import: only --engine spark does
     from ..pipeline import Quarantined, RunReport
 
 Engine = Literal["memory", "spark"]
@@ -44,8 +46,8 @@ def register(app: typer.Typer) -> None:
     def check(
         runs: Annotated[list[str], typer.Argument(help="Run folders.", metavar="RUN...")],
         engine: Annotated[Engine, typer.Option(help="In this process, or on Spark for traces of any size.")] = "memory",
-        master: Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")] = None,
-        remote: Annotated[str | None, typer.Option(help="Spark Connect endpoint, sc://...", metavar="URL")] = None,
+        master: MasterOption = None,
+        remote: RemoteOption = None,
         diagram: Annotated[
             Path | None, typer.Option(help="Write the first counterexample's space-time diagram here (SVG).")
         ] = None,
@@ -54,7 +56,7 @@ def register(app: typer.Typer) -> None:
         """Verify run folders: integrity, validity, agreement, order, timestamps, FIFO order, genuineness.
 
         Reads any run in the documented tables, whoever wrote it, and trusts nothing in it. Exit codes: 0 all properties
-        hold, 1 one is violated, 2 the folder is no run, 3 unknown (a run cut short can't prove agreement).
+        hold, 1 one is violated, 2 a folder is not a run, 3 unknown (a run that was cut short can't prove agreement).
 
         Examples:
 
@@ -96,9 +98,9 @@ def _in_memory(paths: list[str], quiet: bool) -> list[Judged]:
 def _on_spark(
     paths: list[str], master: str | None, remote: str | None, quiet: bool
 ) -> tuple[list[Judged], list[Quarantined]]:
-    from ..pipeline import check_runs, read_runs, session
+    from ..pipeline import check_runs, read_runs, running_spark
 
-    with saying(quiet) as say, session(master, remote) as spark:
+    with saying(quiet) as say, running_spark(master, remote) as spark:
         say("reading")
         runs = read_runs(spark, paths)
         say("checking")

@@ -25,8 +25,8 @@ NameOption = Annotated[str, typer.Option("--name", help="The client's name, as i
 def register(app: typer.Typer) -> None:
     @app.command("send")
     def send(
-        groups: Annotated[str, typer.Argument(help="Where to: g1, or g1,g2.")],
-        payload: Annotated[str | None, typer.Argument(help="What; from stdin if not given.")] = None,
+        groups: Annotated[str, typer.Argument(help="The groups to send to: g1, or g1,g2.")],
+        payload: Annotated[str | None, typer.Argument(help="What to send; read from stdin if not given.")] = None,
         timeout: Annotated[float, typer.Option(help="Seconds to wait for all groups to deliver it.")] = 10.0,
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
@@ -47,14 +47,14 @@ def register(app: typer.Typer) -> None:
 
     @app.command("tail")
     def tail(
-        group: Annotated[str, typer.Argument(help="Whose log, as g1.")],
-        position: Annotated[int, typer.Option("--from", help="The first position.", min=0)] = 0,
-        count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many.", min=1)] = None,
+        group: Annotated[str, typer.Argument(help="The group to follow, as g1.")],
+        position: Annotated[int, typer.Option("--from", help="The position to begin at.", min=0)] = 0,
+        count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many deliveries.", min=1)] = None,
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
         token: TokenOption = "",
         name: NameOption = "client",
-        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each delivery.")] = False,
     ) -> None:
         """Follow what a group delivers, from any position on, until Ctrl-C.
 

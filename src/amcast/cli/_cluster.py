@@ -1,4 +1,4 @@
-"""`amcast node`, `up`, `down`, `status`, `logs`, `load`: a real cluster, on this machine or on many."""
+"""`amcast node`, `up`, `down`, `collect`, `status`, `logs`, `load`: a real cluster, on this machine or on many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..core import UsageError
 from ._output import JsonOption, console, errors, print_json, progress, table
 from ._sim import parse_options, parse_workload
 
-if TYPE_CHECKING:  # only who runs a cluster pays for its libraries
+if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
     from ..net.local import LocalCluster
     from ..net.wire.control import Status
@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run one process of a cluster until it is told to stop.
 
-        Logs go to stderr, a JSON object a line. SIGTERM and Ctrl-C stop it in good order; kill -9 loses nothing that
-        was acknowledged.
+        Log lines go to stderr, as JSON. SIGTERM and Ctrl-C stop it in good order; kill -9 loses nothing that was
+        acknowledged.
 
         Examples:
 
@@ -49,24 +49,28 @@ def register(app: typer.Typer) -> None:
     def up(
         name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
-        replicas: Annotated[int | None, typer.Option(help="Processes a group; the protocol's usual number.")] = None,
+        replicas: Annotated[
+            int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
+        ] = None,
         network: Annotated[
-            str, typer.Option(help="Delays added in the links, as a preset of `amcast sim`; none: as fast as it goes.")
+            str, typer.Option(help="Delays added to links: none, or a network of `amcast sim`, such as wan.")
         ] = "none",
-        durability: Annotated[str, typer.Option(help="sync, async or memory.")] = "sync",
-        trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Write down what is delivered.")] = True,
-        trace_wire: Annotated[bool, typer.Option("--trace-wire", help="And who sent what to whom.")] = False,
+        durability: Annotated[
+            str, typer.Option(help="When a record counts: sync, on disk; async, in the kernel; memory, at once.")
+        ] = "sync",
+        trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record what is delivered.")] = True,
+        trace_wire: Annotated[bool, typer.Option("--trace-wire", help="Also record wire messages.")] = False,
         tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
         option: Annotated[
-            list[str] | None, typer.Option("--option", "-o", help="The protocol's own, name=value.")
+            list[str] | None, typer.Option("--option", "-o", help="An option of the protocol, as name=value.")
         ] = None,
         folder: DirOption = DEFAULT_DIR,
         as_json: JsonOption = False,
     ) -> None:
         """Start a whole cluster on this machine, in the background.
 
-        Starts the cluster of the folder again if there is one; the options then do not matter.
+        If the folder has a cluster already, that one is started again, and all other options are ignored.
 
         Examples:
 
@@ -137,11 +141,11 @@ def register(app: typer.Typer) -> None:
     def collect_live(
         out: Annotated[Path, typer.Argument(help="The run folder to write.")],
         folder: DirOption = DEFAULT_DIR,
-        every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+        every: Annotated[float, typer.Option(help="Seconds between two looks at the trace.", min=0.1)] = 1.0,
     ) -> None:
-        """Turn the trace of a running cluster into a run folder that grows, for `amcast watch`, until it ends.
+        """Turn the trace of a running cluster into a run folder that grows, for `amcast watch`.
 
-        Ctrl-C stops it, and the run counts as cut short. When all processes have ended, it ends by itself.
+        It ends when all processes of the cluster have ended, or on Ctrl-C. The run counts as cut short.
 
         Examples:
 
@@ -174,7 +178,7 @@ def register(app: typer.Typer) -> None:
         from ..net.local import LocalCluster
 
         cluster = LocalCluster(folder)
-        statuses, rates = asyncio.run(_watch(cluster))
+        statuses, rates = asyncio.run(_statuses_and_rates(cluster))
         if as_json:
             print_json(_document(cluster, statuses, rates))
         else:
@@ -185,10 +189,10 @@ def register(app: typer.Typer) -> None:
     @app.command("logs")
     def logs(
         name: Annotated[str, typer.Argument(help="A process, as g1.p0.")],
-        lines: Annotated[int, typer.Option("--lines", "-n", help="So many of the last lines.", min=1)] = 50,
+        lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines to show.", min=1)] = 50,
         folder: DirOption = DEFAULT_DIR,
     ) -> None:
-        """What a process of a local cluster logged.
+        """Show the end of the log file of a process of a local cluster.
 
         Examples:
 
@@ -209,7 +213,7 @@ def register(app: typer.Typer) -> None:
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         connections: Annotated[
             int | None,
-            typer.Option(help="Connections to each node that the clients share; without, one a client.", min=1),
+            typer.Option(help="Connections to each node that all clients share; one for each if not given.", min=1),
         ] = None,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
@@ -217,7 +221,7 @@ def register(app: typer.Typer) -> None:
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
         as_json: JsonOption = False,
     ) -> None:
-        """Multicast random messages on a running cluster, and measure.
+        """Multicast random messages on a running cluster, and measure throughput and latency.
 
         Examples:
 
@@ -249,7 +253,7 @@ def register(app: typer.Typer) -> None:
 
 
 def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
-    """Ends what it started if not all of it comes up."""
+    """Starts the processes that do not run. If a cluster that was down does not become ready, it is stopped again."""
     running = [name for name in cluster.names if cluster.pid(name) is not None]
     with progress(quiet=quiet) as bar:
         task = bar.add_task("processes", total=len(cluster.names), note="")
@@ -263,10 +267,10 @@ def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
 
 
 def collect_run(cluster: LocalCluster, out: Path) -> None:
-    """Ends the cluster, and makes a run folder of what it did."""
+    """Stops the cluster, and writes its trace as a run folder."""
     if out.exists():
         raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
-    cluster.trace_folder  # noqa: B018 - says so before anything is stopped if there is no trace
+    cluster.trace_folder  # noqa: B018 - if there is no trace it raises, before anything is stopped
     complete = asyncio.run(cluster.drain())
     cluster.stop()
     report = cluster.collect(out, complete)
@@ -284,8 +288,8 @@ def show_load(result: LoadResult) -> None:
     console.print(made, highlight=False)
 
 
-async def _watch(cluster: LocalCluster) -> tuple[dict[str, Status | None], dict[str, float]]:
-    """Twice, half a second apart: the difference is the throughput."""
+async def _statuses_and_rates(cluster: LocalCluster) -> tuple[dict[str, Status | None], dict[str, float]]:
+    """Asks twice, half a second apart: the difference between the deliveries is the throughput."""
     before = await cluster.statuses()
     await asyncio.sleep(0.5)
     after = await cluster.statuses()
@@ -298,7 +302,7 @@ async def _watch(cluster: LocalCluster) -> tuple[dict[str, Status | None], dict[
 
 
 def _lags(statuses: dict[str, Status | None]) -> dict[str, int]:
-    """How far each is behind the foremost of its group."""
+    """How many deliveries each process is behind the foremost of its group."""
     first: dict[str, int] = {}
     for status in statuses.values():
         if status is not None:

@@ -1,4 +1,4 @@
-"""`amcast demo`: the main job in one command: a real cluster and a simulated one, verified on Spark, and reported."""
+"""`amcast demo`: runs a real cluster and a simulated one, verifies both runs on Spark, and writes a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
 from ..trace import write_run
 from ..workload import Micro
 from ._cluster import collect_run, show_load, start_cluster
-from ._output import EXIT_CODES, coloured, console, progress, worst
+from ._output import EXIT_CODES, MasterOption, coloured, console, progress, worst
 from ._report import make_report, report_page
 from ._summary import show_summary, summary
 
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     def demo(
         out: Annotated[Path, typer.Option(help="Runs and reports are written into new folders in here.")] = Path("."),
         seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
-        master: Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")] = None,
+        master: MasterOption = None,
     ) -> None:
         """Run FastCast on a real cluster and in the simulator while leaders crash; verify both on Spark; report.
 
@@ -131,7 +131,7 @@ def demo_scenario(seed: int) -> Scenario:
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """The first of name-1, name-2... that does not exist: nothing is overwritten."""
+    """The first of name-1, name-2, ... that does not exist."""
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1

@@ -20,8 +20,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Replay the flaws of published algorithms: as published, the schedule, the violation, the mend.
 
-        Each schedule is played twice, with the published algorithm, which must fail as told, and with the mended one,
-        which must not. Exit code 1 if one does otherwise.
+        Each schedule is played twice: the published algorithm must fail as described, and the mended one must not. Exit
+        code 1 if one of them does otherwise.
 
         Examples:
 

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
         seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
         first_seed: Annotated[int, typer.Option(help="The first one.")] = 0,
         faults: Annotated[str, typer.Option(help="Kinds of faults: all, none, or crash,partition,...")] = "all",
-        replicas: Annotated[int | None, typer.Option(help="Processes a group.", min=1)] = None,
+        replicas: Annotated[int | None, typer.Option(help="Processes per group.", min=1)] = None,
         groups: Annotated[int | None, typer.Option(help="Groups; drawn for each seed if not given.", min=1)] = None,
         jobs: Annotated[int, typer.Option(help="Processes to use; all cores if 0.", min=0)] = 0,
         keep_going: Annotated[bool, typer.Option(help="Do not stop at the first violation.")] = False,
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
         kinds = parse_kinds(faults)
         for each in names:
-            fuzz_scenario(each, first_seed, kinds, replicas, groups)  # says what is wrong before anything starts
+            fuzz_scenario(each, first_seed, kinds, replicas, groups)  # raises what is wrong, before anything starts
         results = []
         for each in names:
             todo = [Job(each, seed, kinds, replicas, groups) for seed in range(first_seed, first_seed + seeds)]

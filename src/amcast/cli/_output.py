@@ -1,4 +1,4 @@
-"""What all commands share: consoles, exit codes, JSON, progress bars, and options that recur."""
+"""What all commands share: consoles, exit codes, JSON, progress bars, and options of several commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import TextType
 from ..check import Report, Verdict
 
 PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
-STOPPED = 130  # by Ctrl-C, as shells have it
+STOPPED = 130  # by Ctrl-C: 128 + SIGINT, as in shells
 EXIT_CODES: Mapping[Verdict, int] = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
 COLOURS: Mapping[str, str] = {"pass": "green", "fail": "red", "unknown": "yellow"}
 
@@ -26,6 +26,8 @@ console = Console()
 errors = Console(stderr=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")]
+RemoteOption = Annotated[str | None, typer.Option(help="Spark Connect endpoint, sc://host:port.", metavar="URL")]
 
 
 def print_json(document: Any) -> None:
@@ -45,7 +47,7 @@ def table(*columns: str, title: TextType | None = None) -> Table:
 
 
 def progress(quiet: bool = False) -> Progress:
-    """On stderr, gone when done, and absent where nobody looks."""
+    """A progress bar on stderr, removed when done. It is not shown if stderr is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -60,7 +62,7 @@ def progress(quiet: bool = False) -> Progress:
 
 @contextmanager
 def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """What is being done at the moment, on stderr, gone when done, and absent where nobody looks."""
+    """A line on stderr that says what is being done now. It is not shown if stderr is not a terminal."""
     if quiet or not errors.is_terminal:
         yield lambda what: None
         return

@@ -1,4 +1,4 @@
-"""`amcast report`: what runs did, as a page."""
+"""`amcast report`: verdicts, figures and tables of runs as one page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from rich.markup import escape
 
 from ..check import Violation, space_time_svg
 from ..trace import Run
-from ._output import EXIT_CODES, UNKNOWN, JsonOption, coloured, console, print_json, saying, worst
+from ._output import (
+    EXIT_CODES,
+    UNKNOWN,
+    JsonOption,
+    MasterOption,
+    RemoteOption,
+    coloured,
+    console,
+    print_json,
+    saying,
+    worst,
+)
 
-if TYPE_CHECKING:  # Spark and the plotting library take a second to import: only this command pays for it
+if TYPE_CHECKING:  # Spark and the plotting library take a second to import: only commands that need them do
     from ..pipeline.checks import Violation as Found
     from ..pipeline.report import Written
 
@@ -26,8 +37,8 @@ def register(app: typer.Typer) -> None:
         out: Annotated[
             Path | None, typer.Option(help="The new folder to write; reports/RUN_ID if not given.", metavar="DIR")
         ] = None,
-        master: Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")] = None,
-        remote: Annotated[str | None, typer.Option(help="Spark Connect endpoint, sc://...", metavar="URL")] = None,
+        master: MasterOption = None,
+        remote: RemoteOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Check runs on Spark, measure them, and write a page about them with its figures and tables.
@@ -41,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast report runs/fastcast runs/basecast --out reports/comparison[/bold]
         """
-        from ..pipeline.report import refuse_occupied
+        from ..trace.whole import refuse_occupied
 
         if out is not None:
             refuse_occupied(out, "report")  # before minutes of work, not after
@@ -57,9 +68,9 @@ def register(app: typer.Typer) -> None:
 def make_report(paths: list[str], out: Path | None, master: str | None, remote: str | None, quiet: bool) -> Written:
     from ..pipeline.ingest import check_runs, read_runs
     from ..pipeline.report import free_place, write_report
-    from ..pipeline.session import session
+    from ..pipeline.spark import running_spark
 
-    with saying(quiet) as say, session(master, remote) as spark:
+    with saying(quiet) as say, running_spark(master, remote) as spark:
         say("reading")
         read = read_runs(spark, paths)
         say("checking")

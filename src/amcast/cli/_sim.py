@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
         replicas: Annotated[
-            int | None, typer.Option(help="Processes a group; the protocol's usual number if not given.")
+            int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
         ] = None,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
             int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
         ] = 0,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
-        fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep the order.")] = True,
+        fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep messages in order.")] = True,
         cpu_us: Annotated[
             float, typer.Option(help="CPU time to receive or send a message; 0: machines are infinitely fast.", min=0)
         ] = 0,
@@ -67,10 +67,10 @@ def register(app: typer.Typer) -> None:
         plan: Annotated[Path | None, typer.Option(help="A fault plan (JSON) instead of random faults.")] = None,
         save_plan: Annotated[Path | None, typer.Option(help="Write the fault plan into this new file.")] = None,
         batch: Annotated[
-            int, typer.Option(help="Messages of a client to the same groups that may be ordered as one.")
+            int, typer.Option(help="How many messages of a client to the same groups may be ordered as one.")
         ] = 1,
         option: Annotated[
-            list[str] | None, typer.Option("--option", "-o", help="The protocol's own, as name=value.")
+            list[str] | None, typer.Option("--option", "-o", help="An option of the protocol, as name=value.")
         ] = None,
         sync_us: Annotated[int, typer.Option(help="How long the disk takes to sync.", min=0)] = 0,
         seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
@@ -145,13 +145,13 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        _show(document, made, report, extra, out)
+        _show(document, report, extra, out)
     if extra:
         raise typer.Exit(FAIL if any(v.property == "invariant" for v in extra) else UNKNOWN)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
-def _show(document: dict[str, Any], made: Scenario, report: Any, extra: list[Any], out: Path | None) -> None:
+def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | None) -> None:
     show_summary(document)
     for line in document["faults"]:
         console.print(f"  {line}", highlight=False)
@@ -172,7 +172,7 @@ def parse_workload(destinations: str, payload: int) -> Micro:
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """`name=value` with JSON values; what is no JSON is a string."""
+    """Pairs `name=value`. Values are JSON; a value that is not JSON is a string."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

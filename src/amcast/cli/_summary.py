@@ -1,4 +1,4 @@
-"""A run in a few numbers: how many messages, how long they took."""
+"""The summary that `amcast sim` and `amcast demo` print: how many messages, and how long they took."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ._output import console, table
 
 
 def latencies_us(run: Run) -> dict[int, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Number of destinations -> latencies: from multicast until the first process of the last group delivered."""
+    """Number of destinations -> latencies, from the multicast until the last group delivered.
+
+    A group has delivered when the first of its processes has.
+    """
     multicasts, deliveries = run.multicasts, run.deliveries
     order = np.argsort(multicasts.msg)
     final = deliveries.kind == FINAL

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ..core import UsageError
 from ..protocols import PROTOCOLS, protocol
-from ._output import FAIL, JsonOption, coloured, console, print_json, progress, table
+from ._output import FAIL, JsonOption, MasterOption, RemoteOption, coloured, console, print_json, progress, table
 
 if TYPE_CHECKING:
     from ..pipeline.swarm import Found, Plan, SwarmResult, SwarmSpec
@@ -23,25 +23,25 @@ def register(app: typer.Typer) -> None:
     @app.command("swarm")
     def swarm(
         name: Annotated[str, typer.Option("--protocol", "-p", help="One protocol, or all.")] = "all",
-        seeds: Annotated[int, typer.Option(help="How many seeds, in every cell.", min=1)] = 1000,
-        first_seed: Annotated[int, typer.Option(help="The first one.", min=0)] = 0,
+        seeds: Annotated[int, typer.Option(help="How many seeds each cell runs.", min=1)] = 1000,
+        first_seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
         faults: Annotated[
             list[str] | None,
-            typer.Option(help="Kinds of faults: all, none, or crash,partition,...; repeat it for one more cell each."),
+            typer.Option(help="Kinds of faults: all, none, or crash,partition,...; each repetition adds a cell."),
         ] = None,
-        replicas: Annotated[str, typer.Option(help="Processes a group, such as 3 or 3,5.")] = "",
+        replicas: Annotated[str, typer.Option(help="Processes per group, such as 3 or 3,5.")] = "",
         groups: Annotated[str, typer.Option(help="Groups, such as 2 or 2,4; drawn for each seed if not given.")] = "",
-        master: Annotated[str | None, typer.Option(help="A Spark master, local[*] if not given.")] = None,
-        remote: Annotated[str | None, typer.Option(help="A Spark Connect endpoint, sc://host:port.")] = None,
+        master: MasterOption = None,
+        remote: RemoteOption = None,
         out: Annotated[
             Path | None, typer.Option(help="Keep results here; the same command again goes on where it stopped.")
         ] = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Run every seed of every cell on Spark, check each run, and bring back what breaks a protocol.
+        """Run every seed of every cell on Spark, check each run, and bring back the schedules that break a protocol.
 
-        A cell is a protocol with a size of groups and kinds of faults; `fuzz` runs one of them on this machine alone.
-        Counterexamples are shrunk where they were found. Exit codes: 0 all runs pass, 1 some do not.
+        A cell is a protocol with a size of groups and kinds of faults; `amcast fuzz` runs one cell, on this machine.
+        Counterexamples are shrunk in the task that found them. Exit codes: 0 all runs pass, 1 some do not.
 
         Examples:
 
@@ -66,12 +66,12 @@ def register(app: typer.Typer) -> None:
 
 
 def _run(spec: SwarmSpec, out: Path | None, master: str | None, remote: str | None, quiet: bool) -> SwarmResult:
-    from ..pipeline.session import session
+    from ..pipeline.spark import running_spark
     from ..pipeline.swarm import run_swarm
 
     known = _known_plan(spec, out)
-    run_seconds = [] if known else _probe(spec)  # says what is wrong before Spark starts
-    with session(master, remote, "amcast swarm") as spark, progress(quiet) as bar:
+    run_seconds = [] if known else _probe(spec)  # raises what is wrong, before Spark starts
+    with running_spark(master, remote, "amcast swarm") as spark, progress(quiet) as bar:
         plan = known or _plan(spec, run_seconds, spark)
         bar_task = bar.add_task("schedules", total=spec.seeds * len(spec.cells), note="")
         violations = 0
@@ -86,7 +86,7 @@ def _run(spec: SwarmSpec, out: Path | None, master: str | None, remote: str | No
 
 
 def _numbers(text: str, option: str) -> list[int | None]:
-    """What is given with commas between; one None if nothing is."""
+    """The numbers of a list such as "3,5"; one None if it is empty."""
     if not text:
         return [None]
     try:
@@ -111,10 +111,10 @@ def _probe(spec: SwarmSpec) -> list[float]:
 
 
 def _plan(spec: SwarmSpec, run_seconds: list[float], spark: Any) -> Plan:
-    from ..pipeline.session import is_connect
+    from ..pipeline.spark import is_connect
     from ..pipeline.swarm import make_plan
 
-    # Spark Connect does not tell how many cores there are; this many keep a small cluster busy.
+    # Spark Connect does not say how many cores there are; a plan for 8 keeps a small cluster busy.
     cores = 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
     return make_plan(spec, run_seconds, cores)
 

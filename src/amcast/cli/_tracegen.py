@@ -1,4 +1,4 @@
-"""`amcast tracegen`: traces of any size, correct or broken to order."""
+"""`amcast tracegen`: traces of any size, correct or with violations that the user names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def register(app: typer.Typer) -> None:
     @app.command("tracegen")
     def tracegen(
         out: Annotated[Path, typer.Argument(help="The new run folder.")],
-        deliveries: Annotated[int, typer.Option(help="About so many.", min=1)] = 1_000_000,
+        deliveries: Annotated[int, typer.Option(help="About how many deliveries.", min=1)] = 1_000_000,
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 16,
-        replicas: Annotated[int, typer.Option(help="Processes a group.", min=1)] = 3,
+        replicas: Annotated[int, typer.Option(help="Processes per group.", min=1)] = 3,
         destinations: Annotated[int, typer.Option(help="Groups that a message goes to, at most.", min=1)] = 2,
         skew: Annotated[float, typer.Option(help="Popularity of the n-th group is 1 / n^skew.", min=0)] = 0.0,
         rate: Annotated[int, typer.Option(help="Messages a second.", min=1)] = 100_000,
-        in_flight_us: Annotated[int, typer.Option(help="How long a message is under way: the backlog.", min=1)] = 2_000,
+        in_flight_us: Annotated[int, typer.Option(help="How long a message is in flight, at most.", min=1)] = 2_000,
         damage: Annotated[
             list[str] | None,
             typer.Option(help="A violation to put in, such as cycle3 or swap-replica; may be repeated."),

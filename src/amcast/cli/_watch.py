@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from ..trace import read_run_info
-from ._output import EXIT_CODES, coloured, console, table
+from ._output import EXIT_CODES, MasterOption, RemoteOption, coloured, console, table
 
 
 def register(app: typer.Typer) -> None:
@@ -24,18 +24,18 @@ def register(app: typer.Typer) -> None:
     def watch(
         run: Annotated[Path, typer.Argument(help="The folder of a run that grows.", metavar="DIR")],
         checkpoint: Annotated[
-            Path | None, typer.Option(help="Keep what was seen here; a watch that was stopped goes on from it.")
+            Path | None, typer.Option(help="Keep the state here; a watch that was stopped goes on from it.")
         ] = None,
-        once: Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")] = False,
+        once: Annotated[bool, typer.Option("--once", help="Verify what is there now, and end.")] = False,
         trigger: Annotated[float, typer.Option(help="Seconds between two looks at the folder.", min=0.05)] = 1.0,
         patience: Annotated[
-            int, typer.Option(help="Triggers that a late file is waited for before it counts as lost.", min=1)
+            int, typer.Option(help="How many looks to wait for a late file before it counts as lost.", min=1)
         ] = 1,
-        master: Annotated[str | None, typer.Option(help="A Spark master, local[*] if not given.")] = None,
-        remote: Annotated[str | None, typer.Option(help="A Spark Connect endpoint, sc://host:port.")] = None,
+        master: MasterOption = None,
+        remote: RemoteOption = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for each event.")] = False,
     ) -> None:
-        """Verify a run while its system is still at work, and report each violation once.
+        """Verify a run while it is being written, and report each violation once.
 
         Any new Parquet file in multicasts/, deliveries/ and faults/ is read; files must appear whole (write, then
         rename). Positions, integrity, replicas, order and timestamps are checked as rows arrive; agreement and validity
@@ -45,14 +45,14 @@ def register(app: typer.Typer) -> None:
 
         Example: [bold]amcast watch runs/live --checkpoint runs/live-watch --json[/bold]
         """
-        from ..pipeline.session import session
+        from ..pipeline.spark import running_spark
         from ..pipeline.stream import Watch
 
-        read_run_info(run)  # says what is wrong before Spark starts
+        read_run_info(run)  # raises what is wrong, before Spark starts
         with ExitStack() as stack:
             if checkpoint is None:
                 checkpoint = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="amcast-watch-")))
-            spark = stack.enter_context(session(master, remote, "amcast watch"))
+            spark = stack.enter_context(running_spark(master, remote, "amcast watch"))
             screen = _Lines() if as_json else stack.enter_context(_Screen(str(run)))
             watched = Watch(spark, run, checkpoint, screen.show, time.time, patience)
             verdict = watched.run_once() if once else watched.run(trigger)
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _Lines:
-    """For programs: one JSON document a line, as it happens."""
+    """Output for programs: each event as one line of JSON."""
 
     def show(self, event: dict[str, Any]) -> None:
         sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
@@ -70,7 +70,7 @@ class _Lines:
 
 
 class _Screen:
-    """For people: violations as they are found, and below them how things stand."""
+    """Output for people: violations as they are found, and below them the counts and the verdict so far."""
 
     def __init__(self, run: str) -> None:
         self._title = Text(f"watching {run}", overflow="ellipsis", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Bytes for wire messages and records: msgpack, typed both ways, limits checked before anything is decoded."""
+"""Encodes wire messages and records as msgpack, and decodes them into typed structs, within a limit of size."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import msgspec
 
 from .message import Record, Wire
 
-FRAME_LIMIT = 256 << 20  # the largest is a group's state, with all messages that are on their way
+FRAME_LIMIT = 256 << 20  # the largest wire message carries the state of a group, with all messages in flight
 
 encode = msgspec.msgpack.Encoder().encode
 
 
 class BadFrameError(Exception):
-    """Bytes that are no message of this protocol. The connection they came over is closed."""
+    """Bytes that are not a message of this protocol. The connection that they came over is closed."""
 
 
 class Codec:
-    """`messages` and `records` are unions of tagged structs; everything else is refused."""
+    """`messages` and `records` are unions of tagged structs: what a protocol sends, and what it persists."""
 
     def __init__(self, messages: Any, records: Any) -> None:
         self._message: msgspec.msgpack.Decoder[Wire] = msgspec.msgpack.Decoder(messages)

@@ -1,4 +1,4 @@
-"""The one exception that people see: what was wrong, where, and what to do about it."""
+"""The exception for users: its text says what was wrong, where, and what to do about it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ MessageId = int
 SEQ_BITS = 32
 SEQ_MASK = (1 << SEQ_BITS) - 1
 PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
-CLIENT_ID_LIMIT = 1 << 31  # an id of a client that is in no topology: the trace has 32 bits for it
+CLIENT_ID_LIMIT = 1 << 31  # for clients that get their id from a running cluster: the trace has 32 bits for it
 GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
 SEQ_LIMIT = 1 << SEQ_BITS
 
@@ -31,7 +31,7 @@ def seq_of(message: MessageId) -> int:
 
 
 def message_name(message: MessageId) -> str:
-    """`m12.7` is message 7 of process 12; an id without a sender part, as foreign traces have, is `m7`."""
+    """`m12.7` is message 7 of process 12. An id with no sender in it, as in traces of other programs, is `m7`."""
     if 0 <= message < SEQ_LIMIT:
         return f"m{message}"
     return f"m{sender_of(message)}.{seq_of(message)}" if message > 0 else f"m({message})"

@@ -1,4 +1,4 @@
-"""How far apart regions are: the latency models that the simulator and the cluster's delayed links share."""
+"""Latencies between regions: the models that the simulator uses, and real clusters to delay their links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     regions: tuple[str, ...] = ()
     one_way_us: dict[str, int] = {}  # "a b" -> mean, either order
     sigma: float = 0.0
-    spread: bool = True  # one replica of each group in each region, or each group whole in one region
+    spread: bool = True  # each group has a replica in each region; else all its replicas are in one region
 
     def mean_us(self, a: str, b: str) -> int:
         mean = self.one_way_us.get(f"{a} {b}")

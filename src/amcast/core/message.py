@@ -1,4 +1,4 @@
-"""The application message, and the base of everything that crosses a link or reaches a disk."""
+"""The application message, and the base classes of wire messages and records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def app_message(sender: ProcessId, seq: int, dst: Sequence[GroupId], payload: bytes, settled: int = 0) -> AppMessage:
-    """A checked message: what a user passes in goes through here, the wire decoder checks the rest."""
+    """A message from what a user passes in, which is checked here."""
     if not 0 <= seq < SEQ_LIMIT:
         raise UsageError(f"sequence number {seq} is out of range: a sender has at most {SEQ_LIMIT} messages")
     if not dst:

@@ -1,4 +1,4 @@
-"""Messages on their way to delivery, ordered by timestamp: the paper's buffer B.
+"""Messages that are not delivered yet, ordered by timestamp: the paper's buffer B.
 
 Each message has a lower bound of its final timestamp (the tentative one of this group), then the final one. The
 smallest may be delivered once it is final. A heap with lazy deletion keeps every operation logarithmic.
@@ -45,7 +45,7 @@ class PendingSet:
         while self._heap:
             bound, message = self._heap[0]
             if self._bound.get(message) != bound:
-                heappop(self._heap)  # an older bound of a message that has moved on
+                heappop(self._heap)  # stale: the message has a larger bound now, or is delivered
                 continue
             if message not in self._final:
                 return None

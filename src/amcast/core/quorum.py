@@ -12,7 +12,7 @@ def majority(size: int) -> int:
 
 
 class VoteCounter:
-    """Turns voters into bits. Votes of strangers count for nothing."""
+    """Turns voters into bits. A process that is not a member has no bit, so its vote does not count."""
 
     def __init__(self, members: Sequence[ProcessId]) -> None:
         self._bits = {process: 1 << index for index, process in enumerate(members)}

@@ -1,7 +1,7 @@
-"""What a group remembers of each sender, so that a retried message is ordered once.
+"""The messages of each sender that a group has seen, so that a message that is sent again is ordered once.
 
-It is part of the replicated state: changed by decided entries only. The sender's own `settled` mark bounds it: about
-the messages that a sender has in flight are remembered, and the timestamp this group gave each of them.
+It is part of the replicated state: only decided entries change it. The `settled` mark in the sender's messages bounds
+it: remembered are about the messages that a sender has in flight, with the timestamp that this group gave to each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SeenOfSender(msgspec.Struct, array_like=True):
             if settled > seq:
                 settled = seq
             self.settled = settled
-            # Only now and then, when half of what is kept is surely settled: then each costs a constant.
+            # Only when half of what is kept must be settled: so the clean-up costs a constant for each message.
             if len(seen) > 2 * (seq - settled) + _SLACK:
                 self.seen = {each: given for each, given in seen.items() if each >= settled}
 
@@ -59,7 +59,7 @@ class SeenMessages:
         sender.admit(message.id & SEQ_MASK, message.settled, ts)
 
     def admit_new(self, message: AppMessage, ts: Timestamp) -> bool:
-        """Admits it unless it is known: whether it was new."""
+        """Admits the message if it is not known yet. True if it was new."""
         id_ = message.id
         seq = id_ & SEQ_MASK
         sender = self._senders.get(id_ >> SEQ_BITS)

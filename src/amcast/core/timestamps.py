@@ -1,7 +1,7 @@
 """Final timestamps: a logical clock value and the group that gave it, as one number.
 
-A group's clock gives each value to one message only, so (clock, group) names one message in the whole run: final
-timestamps never tie, and no message waits for ever behind an equal one. As one integer they compare as pairs do.
+A group's clock gives each value to one message only, so (clock, group) belongs to one message in the whole run: final
+timestamps never tie, and no message waits for ever behind an equal one. The integers compare as the pairs do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is there: groups of processes, clients, and the region each of them lives in.
+"""The topology of a system: groups of processes, clients, and the region of each of them.
 
 Topology is data that may change: protocols ask it each time and keep no copy of a group's members.
 """
@@ -80,10 +80,10 @@ class Topology:
 
 
 def grid(groups: int, replicas: int, clients: int = 0, regions: Sequence[str] = (), spread: bool = True) -> Topology:
-    """`groups` groups of `replicas` processes, numbered densely, then the clients.
+    """`groups` groups of `replicas` processes, with ids 0, 1, 2, ...; the clients have the ids after them.
 
-    With regions, either each group is spread over them, one replica in each (`spread`, as a group that survives
-    the loss of a region is placed), or each group lives whole in one of them.
+    With `spread`, the replicas of each group are in different regions, so that the group survives the loss of one;
+    without, all replicas of a group are in the same region.
     """
     if groups < 1 or replicas < 1:
         raise UsageError("a topology needs at least one group and one replica in each")

@@ -1,11 +1,11 @@
-"""Spark over recorded runs: a session, runs ready to read, checks of what they promise, traces to measure with.
+"""Recorded runs on Spark: reading them, checking what they claim, measuring, reporting; and generated traces.
 
 It knows the tables of a run and nothing else of the project.
 """
 
 from .checks import PROPERTIES, RunReport, Violation
 from .ingest import Quarantined, Runs, check_runs, read_runs, violations
-from .session import session, spark_session, stop_session
+from .spark import running_spark, spark_session, stop_spark
 from .tracegen import TraceSpec, generate_trace
 
 __all__ = [
@@ -18,8 +18,8 @@ __all__ = [
     "check_runs",
     "generate_trace",
     "read_runs",
-    "session",
+    "running_spark",
     "spark_session",
-    "stop_session",
+    "stop_spark",
     "violations",
 ]

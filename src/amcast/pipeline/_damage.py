@@ -1,7 +1,7 @@
-"""Violations to order: each damage breaks one thing in the middle of a chunk of a correct trace.
+"""Damages for generated traces: each one puts a violation, which its name says, into the middle of a correct chunk.
 
-What it breaks is in its name; whatever else follows (a swap also contradicts the timestamps) follows. Damages of
-order put in messages of their own, so that they do the same to every trace.
+A damage may break other properties too: two messages that are swapped also contradict their timestamps. Damages of
+order insert messages of their own and swap those, so that they do the same to every trace.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 
-_STRANGE_CLIENT = 1 << 20  # sends what damages put in
+_DAMAGE_CLIENT = 1 << 20  # the sender of the messages that damages insert
 
 
 @dataclass
 class Chunk:
-    """Messages by number, and the log of each process as numbers of messages."""
+    """Some messages of a trace, each column indexed by the message's number, and who delivers them in which order."""
 
     replicas: int
     msg: Int64s
@@ -28,10 +28,10 @@ class Chunk:
     t_us: Int64s
     ts: Int64s
     ordered_us: Int64s
-    member: npt.NDArray[np.bool_]
-    logs: list[Int64s]
-    gaps: dict[int, int] = field(default_factory=dict)  # the row of a process from which positions are one too large
-    forged: dict[int, Int64s] = field(default_factory=dict)  # what is added to the timestamps of a process
+    member: npt.NDArray[np.bool_]  # [message, group]: whether it is a destination
+    delivered: list[Int64s]  # of each process: numbers of messages, in the order of delivery
+    gaps: dict[int, int] = field(default_factory=dict)  # process -> index of the delivery before which a position lacks
+    forged: dict[int, Int64s] = field(default_factory=dict)  # process -> what is added to the timestamps it reports
     inserted: int = 0
 
     @property
@@ -42,14 +42,14 @@ class Chunk:
         return range(group * self.replicas, (group + 1) * self.replicas)
 
     def add_message(self, groups: tuple[int, ...]) -> int:
-        """A new message in the middle of the order, in no log yet. Without any group it is never multicast."""
+        """A new message in the middle of the order, which nobody delivers yet. Without a group it is not multicast."""
         like = (len(self.member) - self.inserted) // 2
         number = len(self.msg)
         member = np.zeros((1, self.groups), np.bool_)
         member[0, list(groups)] = True
         self.inserted += 1
-        self.msg = np.append(self.msg, _STRANGE_CLIENT << 32 | self.inserted)
-        self.sender = np.append(self.sender, _STRANGE_CLIENT)
+        self.msg = np.append(self.msg, _DAMAGE_CLIENT << 32 | self.inserted)
+        self.sender = np.append(self.sender, _DAMAGE_CLIENT)
         self.seq = np.append(self.seq, self.inserted)
         self.t_us = np.append(self.t_us, self.t_us[like])
         self.ts = np.append(self.ts, self.ts[like] + self.inserted)
@@ -58,13 +58,10 @@ class Chunk:
         return number
 
     def insert(self, process: int, numbers: list[int]) -> None:
-        log = self.logs[process]
-        middle = int(np.searchsorted(self.ts[log], self.ts[numbers].min()))
-        self.logs[process] = np.insert(log, middle, numbers)
-
-
-def apply_damage(name: str, chunk: Chunk, rng: np.random.Generator) -> None:
-    DAMAGES[name](chunk, rng)
+        """Lets a process deliver these messages, in this order, where the timestamp of the first one belongs."""
+        before = self.delivered[process]
+        middle = int(np.searchsorted(self.ts[before], self.ts[numbers].min()))
+        self.delivered[process] = np.insert(before, middle, numbers)
 
 
 def _two_groups(chunk: Chunk, rng: np.random.Generator) -> tuple[int, int]:
@@ -73,7 +70,7 @@ def _two_groups(chunk: Chunk, rng: np.random.Generator) -> tuple[int, int]:
 
 
 def _swap_replica(chunk: Chunk, rng: np.random.Generator) -> None:
-    """One replica delivers two messages in an order that is not the others'."""
+    """One replica delivers two messages in the opposite order of the other replicas."""
     group, _ = _two_groups(chunk, rng)
     pair = [chunk.add_message((group,)), chunk.add_message((group,))]
     for process in chunk.members(group):
@@ -86,7 +83,10 @@ def _swap_groups(chunk: Chunk, rng: np.random.Generator) -> None:
 
 
 def _cycle(chunk: Chunk, rng: np.random.Generator, length: int) -> None:
-    """Message i goes to groups i and i + 1, and group i has message i - 1 before message i: no two disagree alone."""
+    """Message i goes to groups i and i + 1; group i delivers message i - 1 before message i.
+
+    With three messages or more no two groups contradict each other: only all of them together do.
+    """
     groups = rng.choice(chunk.groups, length, replace=False).tolist()
     numbers = [chunk.add_message((groups[i], groups[(i + 1) % length])) for i in range(length)]
     for i, group in enumerate(groups):
@@ -95,6 +95,7 @@ def _cycle(chunk: Chunk, rng: np.random.Generator, length: int) -> None:
 
 
 def _lose(chunk: Chunk, rng: np.random.Generator, everywhere: bool) -> None:
+    """A message to two groups is delivered by all but one replica of the first group, or by none of them."""
     one, other = _two_groups(chunk, rng)
     number = chunk.add_message((one, other))
     for group in {one, other}:
@@ -107,11 +108,12 @@ def _duplicate(chunk: Chunk, rng: np.random.Generator) -> None:
     """All replicas of a group deliver a message twice."""
     group, _ = _two_groups(chunk, rng)
     for process in chunk.members(group):
-        log = chunk.logs[process]
-        chunk.logs[process] = np.insert(log, len(log) // 2 + 1, log[len(log) // 2])
+        once = chunk.delivered[process]
+        chunk.delivered[process] = np.insert(once, len(once) // 2 + 1, once[len(once) // 2])
 
 
 def _wrong_destination(chunk: Chunk, rng: np.random.Generator) -> None:
+    """A message to one group is delivered by another group as well."""
     one, other = _two_groups(chunk, rng)
     number = chunk.add_message((one,))
     for group in (one, other):
@@ -120,7 +122,7 @@ def _wrong_destination(chunk: Chunk, rng: np.random.Generator) -> None:
 
 
 def _unknown(chunk: Chunk, rng: np.random.Generator) -> None:
-    """A group delivers what nobody multicast."""
+    """A group delivers a message that nobody multicast."""
     group, _ = _two_groups(chunk, rng)
     number = chunk.add_message(())
     for process in chunk.members(group):
@@ -128,21 +130,22 @@ def _unknown(chunk: Chunk, rng: np.random.Generator) -> None:
 
 
 def _gap(chunk: Chunk, rng: np.random.Generator) -> None:
-    process = int(rng.integers(len(chunk.logs)))
-    chunk.gaps[process] = len(chunk.logs[process]) // 2
+    """A process skips a position."""
+    process = int(rng.integers(len(chunk.delivered)))
+    chunk.gaps[process] = len(chunk.delivered[process]) // 2
 
 
 def _tail(chunk: Chunk, rng: np.random.Generator) -> None:
-    """The last messages of one replica come in another order."""
-    process = int(rng.integers(len(chunk.logs)))
-    log = chunk.logs[process]
-    chunk.logs[process] = np.concatenate((log[:-3], log[-3:][::-1]))
+    """One replica delivers the last three messages in the opposite order."""
+    process = int(rng.integers(len(chunk.delivered)))
+    right = chunk.delivered[process]
+    chunk.delivered[process] = np.concatenate((right[:-3], right[-3:][::-1]))
 
 
 def _forged(chunk: Chunk, rng: np.random.Generator) -> None:
     """One replica reports another timestamp for one message; the order stays."""
-    process = int(rng.integers(len(chunk.logs)))
-    extra = np.zeros(len(chunk.logs[process]), np.int64)
+    process = int(rng.integers(len(chunk.delivered)))
+    extra = np.zeros(len(chunk.delivered[process]), np.int64)
     extra[len(extra) // 2] = 1
     chunk.forged[process] = extra
 

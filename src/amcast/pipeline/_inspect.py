@@ -1,24 +1,23 @@
-"""Looks at one run folder without reading its rows: its description, its files, and what their footers say.
+"""Looks at one run folder without reading its rows: `run.json`, its files, and what the footers of the files say.
 
-Whatever is wrong is one line that names the file. A run with something wrong in it is set aside as a whole: a verdict
-on a part of its rows would be a verdict on another run.
+An error is one line that names the file. A run with any error is set aside as a whole: a verdict on the rows that could
+be read would be about another run.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, decode_run_info
+from ..trace.parquet import columns_problem
+from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
 from ._errors import first_line
 from .files import FileInfo, RunFiles
 
 
 class RefusedError(Exception):
-    """Why a folder is no run to check."""
+    """Why a folder can't be checked."""
 
 
 def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
@@ -38,7 +37,7 @@ def inspect_run(uri: str) -> RunFiles:
     return RunFiles(uri, info, tables)
 
 
-def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> Any:
+def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> RunInfo:
     found = filesystem.get_file_info(path)
     if found.type == fs.FileType.NotFound:
         raise RefusedError(f"{uri} does not exist")
@@ -77,9 +76,11 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
     try:
         with pq.ParquetFile(path, filesystem=filesystem) as file:
             footer, found = file.metadata, file.schema_arrow
-    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
+    except Exception as error:  # corrupt bytes make the library raise errors that it does not document
         raise RefusedError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
-    _check_columns(uri, found, schema)
+    problem = columns_problem(found, schema)
+    if problem is not None:
+        raise RefusedError(f"{uri}: {problem}")
     _check_counts(uri, footer)
     if name != "deliveries" or not footer.num_rows:
         return FileInfo(uri, footer.num_rows)
@@ -90,22 +91,8 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
     return FileInfo(uri, footer.num_rows, process, kind, first_pos[0])
 
 
-def _check_columns(uri: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    for name in wanted.names:
-        if name not in found.names:
-            raise RefusedError(f"{uri}: column {name} is missing")
-    for field in found:
-        if field.name not in wanted.names:
-            raise RefusedError(f"{uri}: column {field.name} is not in the schema")
-        if found.names.count(field.name) > 1:
-            raise RefusedError(f"{uri}: column {field.name} is there twice")
-        expected = wanted.field(field.name).type
-        if not _same_type(field.type, expected):
-            raise RefusedError(f"{uri}: column {field.name} is {field.type} and must be {expected}")
-
-
 def _check_counts(uri: str, footer: pq.FileMetaData) -> None:
-    """Footers have no checksum: that their parts agree is what can be asked of them."""
+    """Footers have no checksum, but they say in several places how many rows there are: all must agree."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     plain = [at for at in range(footer.num_columns) if footer.schema.column(at).max_repetition_level == 0]
     if footer.num_rows != sum(group.num_rows for group in groups) or any(
@@ -114,16 +101,8 @@ def _check_counts(uri: str, footer: pq.FileMetaData) -> None:
         raise RefusedError(f"{uri}: not a whole Parquet file (its footer contradicts itself)")
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_list(wanted):  # the name and the nullability of the elements are the writer's choice
-        return bool(pa.types.is_list(found) and found.value_type == wanted.value_type)
-    return bool(found == wanted)
-
-
 def _range(footer: pq.FileMetaData, column: str) -> tuple[int, int] | None:
-    """The smallest and the largest value, if every row group says."""
+    """The smallest and the largest value of a column, if every row group has them in its statistics."""
     at = footer.schema.names.index(column)
     low, high = [], []
     for number in range(footer.num_row_groups):

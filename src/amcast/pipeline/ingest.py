@@ -1,8 +1,8 @@
-"""Runs as they lie about, made ready for checks and metrics: nothing is dropped in silence, nothing stops the rest.
+"""Finds run folders and prepares them for checks and metrics.
 
-Each path is a run, a folder of runs, or a pattern of such. A folder that is not whole (a table is missing, a file is
-cut off, a column has another type, the writer is still at it) is set aside with the reason, and so is a file that has
-no business there. Only when no run is left is that an error.
+Each path is a run, a folder of runs, or a pattern such as `runs/demo-*`. A run that is damaged or incomplete (a table
+is missing, a file is cut off, a column has another type, it is still being written) is set aside with the reason, and
+so is a file that belongs to no run; the other runs are used. It is an error only if no run is left.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .checks.checker import check_files, violations_frame
 from .checks.findings import RunReport
 from .files import READ_OPTIONS, RunFiles, decode_files
 
-_DEPTH_MAX = 4  # folders of folders of runs
+_DEPTH_MAX = 4  # of folders in folders that are searched for runs
 _RUNS_A_TASK = 50
 _PATTERN = "*?["
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Something that looked like a part of the input and is not used."""
+    """A path of the input that is set aside, and why."""
 
     path: str
     reason: str
@@ -60,8 +60,8 @@ class Runs:
             return self.spark.createDataFrame([], empty)
         owners = pa.table({"file": [_as_uri(path) for path, _ in files], "run_id": [run for _, run in files]})
         rows = self.spark.read.options(**READ_OPTIONS).schema(schema).parquet(*(path for path, _ in files))
-        # Spark writes local paths with one slash or three, and percent-encoded; ours have three, and are plain. A plus
-        # sign stands for itself in a path, and for a space in what `url_decode` takes.
+        # Spark's file paths are percent-encoded and begin with file:/ or file:///; ours are plain and have file:///.
+        # `url_decode` would turn a plus sign into a space.
         encoded = F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))
         file = F.regexp_replace(F.url_decode(encoded), "^file:/+", "file:///")
         return (
@@ -71,7 +71,7 @@ class Runs:
         )
 
     def without(self, reasons: Mapping[str, str]) -> Runs:
-        """Those whose paths are not among the keys; the others are set aside."""
+        """Sets runs aside: `reasons` has the path of each and the reason."""
         left = [run for run in self.runs if run.path not in reasons]
         aside = [Quarantined(run.path, reasons[run.path]) for run in self.runs if run.path in reasons]
         quarantined = [*self.quarantined, *aside]
@@ -80,7 +80,7 @@ class Runs:
         return Runs(self.spark, left, quarantined)
 
     def named_in(self, error: BaseException) -> str | None:
-        """The path of the run of which Spark could not read a file."""
+        """The path of the run that has the file which Spark's error is about."""
         text = unquote(str(error))
         files = ((run.path, file.path) for run in self.runs for table in run.tables.values() for file in table)
         return next((path for path, file in files if file in text), None)
@@ -102,12 +102,12 @@ def read_runs(spark: SparkSession, paths: str | Sequence[str]) -> Runs:
 
 
 def check_runs(spark: SparkSession, runs: Runs, key: int | None = None) -> list[RunReport]:
-    """A report for each run, in order; of a run that can't be read to its end, all verdicts are unknown."""
+    """A report for each run, in order. If a run can't be read to its end, all its verdicts are unknown."""
     return check_files(spark, runs.runs, key)
 
 
 def violations(spark: SparkSession, runs: Runs) -> DataFrame:
-    """run_id, property, messages, processes, explanation; an empty frame is a pass."""
+    """A frame with run_id, property, messages, processes, explanation; no rows mean that all runs pass."""
     return violations_frame(spark, check_runs(spark, runs))
 
 
@@ -150,7 +150,7 @@ def _expand(uri: str, quarantined: list[Quarantined]) -> Iterator[str]:
 
 
 def _matches(filesystem: fs.FileSystem, pattern: str) -> list[str]:
-    """Folders and files that match, part by part."""
+    """Folders and files that match a pattern: each part between slashes may have wildcards."""
     parts = pattern.split("/")
     places = [parts[0]]
     for part in parts[1:]:
@@ -170,9 +170,9 @@ def _matches(filesystem: fs.FileSystem, pattern: str) -> list[str]:
 def _walk(
     filesystem: fs.FileSystem, path: str, prefix: str, quarantined: list[Quarantined], depth: int
 ) -> Iterator[str]:
-    """The folder itself, if it looks like a run, else what is in it."""
+    """The folder itself if it looks like a run, else the runs in it."""
     if filesystem.get_file_info(path).type != fs.FileType.Directory:
-        yield prefix + path  # to be refused in words
+        yield prefix + path  # `inspect_run` says what is wrong with it
         return
     entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: str(entry.path))
     names = {entry.base_name for entry in entries}
@@ -183,9 +183,9 @@ def _walk(
         name, place = entry.base_name, prefix + entry.path
         if entry.type != fs.FileType.Directory:
             if not name.startswith((".", "_")):
-                quarantined.append(Quarantined(place, "a file beside runs, and part of none"))
+                quarantined.append(Quarantined(place, "a file that belongs to no run"))
         elif name.startswith(".") or name.endswith(".tmp"):
-            quarantined.append(Quarantined(place, "a run that is still being written, or never was finished"))
+            quarantined.append(Quarantined(place, "a run that is still being written, or was never finished"))
         elif depth and not name.startswith("_"):
             yield from _walk(filesystem, entry.path, prefix, quarantined, depth - 1)
 
@@ -194,7 +194,7 @@ def _walk(
 
 
 def _inspect(spark: SparkSession, folders: list[str], quarantined: list[Quarantined]) -> list[RunFiles]:
-    """Footers are read by tasks: there can be thousands of them."""
+    """Inspects the runs in Spark tasks: there can be thousands of footers to read."""
     if not folders:
         return []
     rows = pa.table({"number": pa.array(range(len(folders)), pa.int32()), "path": pa.array(folders, pa.string())})
@@ -216,7 +216,7 @@ def _inspect(spark: SparkSession, folders: list[str], quarantined: list[Quaranti
 
 
 def _inspect_halves(spark: SparkSession, folders: list[str], quarantined: list[Quarantined]) -> list[RunFiles]:
-    """Some damaged footers do not make the Parquet library fail, they make it abort the process of the task."""
+    """After a task died: some damaged footers make the Parquet library abort the process. Halving finds the run."""
     if len(folders) == 1:
         quarantined.append(Quarantined(folders[0], "the footer of a file is damaged: reading it ends the process"))
         return []
@@ -237,12 +237,12 @@ def _inspect_one(path: str) -> tuple[str | None, str | None]:
         return inspect_run(path).encode(), None
     except RefusedError as error:
         return None, str(error)
-    except Exception as error:  # whatever it was, it concerns this run only
+    except Exception as error:  # an error in one run must not stop the others
         return None, f"{path}: {type(error).__name__}: {first_line(error)}"
 
 
 def _with_names(runs: list[RunFiles]) -> list[RunFiles]:
-    """Rows of two runs with one id could not be told apart: the later one gets its path added."""
+    """If two runs have one id, the later one is named by id and path: rows of runs are told apart by name."""
     seen: set[str] = set()
     named = []
     for run in runs:

@@ -1,16 +1,16 @@
-"""Traces of any size, correct or with violations to order, in the layout that drivers write.
+"""Generates traces of any size, correct or with violations that the caller chooses, for benchmarks and tests.
 
-All messages have one total order, the number in which they are drawn, and every process delivers its part of it. A
-group lags behind that order by a time that swings slowly between nothing and `in_flight_us`, each group at its own
-pace, so that at every moment many messages are delivered here and not yet there. Everything is drawn in chunks from
-one seed: memory is bounded by a chunk, whatever the size of the trace.
+Messages are numbered, and every process delivers the messages to its group in the order of their numbers. Each group
+lags behind by a time that swings slowly between 0 and `in_flight_us`, at a pace of its own: so at every moment many
+messages are delivered by some groups and not yet by others. Everything is drawn from one seed, chunk by chunk, so that
+memory is bounded by a chunk, whatever the size of the trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import UsageError
+from ..trace.parquet import ROW_GROUP_ROWS, parquet_options
 from ..trace.schema import DELIVERIES, FAULTS, FINAL, MULTICASTS, RUN_FILE, GroupInfo, RunInfo, encode_run_info
-from ._damage import DAMAGES, Chunk, apply_damage
-from ._whole import new_folder
+from ..trace.whole import new_folder
+from ._damage import DAMAGES, Chunk
 
-_ROW_GROUP_ROWS = 32 * 1024
-_TS_STEP = 16  # room between timestamps for what damages insert
-_DELTA = ("pos", "ts", "t_us", "client_seq")
-_DICTIONARY = ("process", "grp", "kind", "sender", "dst.list.element", "bytes")
+_TS_STEP = 16  # messages that a damage inserts get the timestamps in between
 
 Int64s = npt.NDArray[np.int64]
 
@@ -37,7 +35,7 @@ class TraceSpec:
     deliveries: int = 100_000  # about
     groups: int = 16
     replicas: int = 3
-    destinations: int = 2  # at most, for one message; half of the messages have one
+    destinations: int = 2  # at most; half of the messages have one
     skew: float = 0.0  # popularity of the n-th group is 1 / n^skew
     in_flight_us: int = 2_000
     rate: int = 100_000  # messages a second
@@ -46,7 +44,7 @@ class TraceSpec:
     seed: int = 0
     run_id: str = "generated"
     claims: tuple[str, ...] = ()
-    damages: tuple[str, ...] = field(default=())  # names from DAMAGES, all in the middle of the trace
+    damages: tuple[str, ...] = ()  # names from DAMAGES; done once each, in the middle of the trace ("tail": at its end)
     chunk_messages: int = 1 << 19
 
     @property
@@ -116,10 +114,10 @@ class _Generator:
                 name for name in spec.damages if start == (starts[-1] if name == "tail" else starts[len(starts) // 2])
             ]
             for name in damages:
-                apply_damage(name, chunk, self._rng)
+                DAMAGES[name](chunk, self._rng)
             self._write_multicasts(chunk)
             for process in range(self._processes):
-                self._write_log(chunk, process)
+                self._write_deliveries(chunk, process)
 
     # --------------------------------------------------------------------------------------- drawing
 
@@ -145,7 +143,7 @@ class _Generator:
             ts=(number + 1) * _TS_STEP,
             ordered_us=ordered_us,
             member=member,
-            logs=[np.flatnonzero(member[:, process // spec.replicas]) for process in range(self._processes)],
+            delivered=[np.flatnonzero(member[:, process // spec.replicas]) for process in range(self._processes)],
         )
 
     def _draw_destinations(self, count: int) -> npt.NDArray[np.bool_]:
@@ -162,9 +160,9 @@ class _Generator:
             second = (first[several] + rng.integers(1, spec.groups, len(several))) % spec.groups
             member[several, second] = True
             for row in np.array_split(np.flatnonzero(sizes > 2), max(1, count // 4096)):
-                keys = rng.random((len(row), spec.groups)) + 2.0 * ~member[row]
-                keys[member[row]] = 9.0  # they stay; the others come in the order of their keys
-                rank = np.argsort(np.argsort(-np.where(member[row], 9.0, keys), axis=1), axis=1)
+                keys = rng.random((len(row), spec.groups))
+                keys[member[row]] = 9.0  # above all others: the two that were drawn stay
+                rank = np.argsort(np.argsort(-keys, axis=1), axis=1)
                 member[row] = rank < sizes[row][:, None]
         return member
 
@@ -172,7 +170,7 @@ class _Generator:
 
     def _write_multicasts(self, chunk: Chunk) -> None:
         order = np.argsort(chunk.t_us, kind="stable")
-        order = order[chunk.member[order].any(axis=1)]  # the others were made up, and nobody multicast them
+        order = order[chunk.member[order].any(axis=1)]  # the damage "unknown" delivers messages that nobody multicast
         sizes = chunk.member[order].sum(axis=1)
         starts = np.concatenate(([0], np.cumsum(sizes)))
         dst = (np.nonzero(chunk.member[order])[1] + 1).astype(np.int32)
@@ -187,8 +185,8 @@ class _Generator:
         ]
         self._write(self._multicasts, columns, MULTICASTS)
 
-    def _write_log(self, chunk: Chunk, process: int) -> None:
-        rows = chunk.logs[process]
+    def _write_deliveries(self, chunk: Chunk, process: int) -> None:
+        rows = chunk.delivered[process]
         if not len(rows):
             return
         group = process // self._spec.replicas
@@ -223,18 +221,8 @@ class _Generator:
         return times
 
     def _writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
-        leaves = [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in schema]
-        writer = pq.ParquetWriter(
-            self._folder / name,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[leaf for leaf in leaves if leaf in _DICTIONARY],
-            column_encoding={leaf: "DELTA_BINARY_PACKED" for leaf in leaves if leaf in _DELTA},
-            write_page_checksum=True,
-        )
-        return self._stack.enter_context(writer)
+        return self._stack.enter_context(pq.ParquetWriter(self._folder / name, schema, **parquet_options(schema)))
 
     def _write(self, writer: pq.ParquetWriter, columns: Sequence[Any], schema: pa.Schema) -> None:
         table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
-        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)

@@ -138,7 +138,7 @@ class Simulation:
 
     def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
         workload = self._scenario.workload
-        message = app_message(process, seq, workload.destinations(self._topology, rng), workload.payload(rng))
+        message = app_message(process, seq, *workload.draw(self._topology, rng, 1)[0])
         self._nodes[process].multicast_now(message)
         if seq + 1 < self._scenario.member_messages:
             self._next_by_member(process, seq + 1, rng)

@@ -1,4 +1,7 @@
-"""What a run did, as tables: recorded while it goes on, written as one folder, read back with suspicion."""
+"""The trace of a run, four tables of what it did: recorded while it goes on, written as one folder, read back.
+
+Readers trust nothing in a folder, since other programs write such folders too.
+"""
 
 from ._convert import to_tables
 from .reader import read_run, read_run_info

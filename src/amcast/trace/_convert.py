@@ -1,4 +1,4 @@
-"""Columns to Arrow tables and back, nothing else: `NULL` becomes a null, a null becomes `NULL`."""
+"""Converts the numpy columns of a run (`run.py`) to Arrow tables and back; a missing value is `NULL` in numpy."""
 
 from __future__ import annotations
 
@@ -74,15 +74,7 @@ def multicasts_of(table: pa.Table) -> Multicasts:
 
 
 def deliveries_of(table: pa.Table) -> Deliveries:
-    return Deliveries(
-        _numbers(table.column("process")),
-        _numbers(table.column("grp")),
-        _numbers(table.column("pos")),
-        _numbers(table.column("msg")),
-        _numbers(table.column("kind")),
-        _numbers(table.column("ts")),
-        _numbers(table.column("t_us")),
-    )
+    return Deliveries(*(_numbers(table.column(name)) for name in DELIVERIES.names))
 
 
 def wire_of(table: pa.Table) -> WireRows:

@@ -1,6 +1,6 @@
-"""How rows are packed before they are columns: one dtype a table, which numpy reads and a struct of it packs.
+"""The binary layout of rows before they become columns: one dtype a table, which `packer` writes and numpy reads.
 
-Rows of a log leave out whose log it is: where that is written once, in front of them, nobody repeats it.
+A file of one process's deliveries names the process once, in front; its rows are `PROCESS_DELIVERY`, without the name.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 MULTICAST = np.dtype([("msg", "<i8"), ("sender", "<i4"), ("seq", "<i8"), ("t_us", "<i8"), ("bytes", "<i4")])
-LOG_ROW = np.dtype([("pos", "<i8"), ("msg", "<i8"), ("kind", "i1"), ("ts", "<i8"), ("t_us", "<i8")])
-DELIVERY = np.dtype([("process", "<i4"), ("grp", "<i4"), *LOG_ROW.descr])
+PROCESS_DELIVERY = np.dtype([("pos", "<i8"), ("msg", "<i8"), ("kind", "i1"), ("ts", "<i8"), ("t_us", "<i8")])
+DELIVERY = np.dtype([("process", "<i4"), ("grp", "<i4"), *PROCESS_DELIVERY.descr])
 WIRE = np.dtype(
     [
         ("src", "<i4"),
@@ -30,6 +30,6 @@ _CODES = {1: "b", 4: "i", 8: "q"}
 
 
 def packer(row: np.dtype[Any]) -> Callable[..., bytes]:
-    """Packs one row, its fields in order; numpy aligns nothing unless asked, and neither does "<"."""
+    """A function that packs one row, its fields in order. Neither "<" nor numpy pads: both have the same bytes."""
     assert row.names is not None
     return Struct("<" + "".join(_CODES[row[name].itemsize] for name in row.names)).pack

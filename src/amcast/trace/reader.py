@@ -1,9 +1,8 @@
-"""Reads a run and trusts nothing: what is wrong with a folder is one line that names the file and what to do.
+"""Reads a run folder and trusts nothing in it: an error is one line that names the file and says what to do.
 
-Types must be those of the schema exactly. The order of columns, whether a column is declared nullable, and
-strings that are dictionary encoded make no difference, since other writers (Spark) choose them differently;
-nulls where there must be none do. Hidden files and those that start with `_`, as Spark leaves them, are no
-part of a table.
+Column types must be exactly those of the schema. Writers may choose the order of columns, whether a column is declared
+nullable, and whether strings are dictionary encoded, since Spark chooses otherwise than we do. Nulls are refused in
+columns that must have none. Files whose names start with `.` or `_`, as Spark leaves them, are not part of a table.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ..core import UsageError
 from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
+from .parquet import columns_problem
 from .run import Run, make_run
 from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
 
@@ -76,40 +76,19 @@ def _files_of(folder: Path) -> list[Path]:
 def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            _check_columns(path, file.schema_arrow, schema)
+            problem = columns_problem(file.schema_arrow, schema)
+            if problem is not None:
+                raise UsageError(f"{path}: {problem}")
             table = file.read().select(schema.names)
             plain = pa.table([_plain(table.column(name)) for name in schema.names], names=schema.names)
-            plain.validate(full=True)  # strings may be no text at all
+            plain.validate(full=True)  # finds strings that are not UTF-8
     except UsageError:
         raise
-    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
+    except Exception as error:  # corrupt bytes make the library raise errors that it does not document
         raise UsageError(f"{path}: not a whole Parquet file ({_first_line(error)}); {_AGAIN}") from error
     for field in schema:
         _check_nulls(path, field, plain.column(field.name))
     return plain.cast(schema)
-
-
-def _check_columns(path: Path, found: pa.Schema, wanted: pa.Schema) -> None:
-    for name in wanted.names:
-        if name not in found.names:
-            raise UsageError(f"{path}: column {name} is missing; write all columns of the schema")
-    for field in found:
-        if field.name not in wanted.names:
-            raise UsageError(f"{path}: column {field.name} is not in the schema; remove it")
-        if found.names.count(field.name) > 1:
-            raise UsageError(f"{path}: column {field.name} is there twice; remove one")
-        expected = wanted.field(field.name).type
-        if not _same_type(field.type, expected):
-            raise UsageError(f"{path}: column {field.name} is {field.type} and must be {expected}; cast it")
-
-
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_list(wanted):
-        # The name and the nullability of the elements are the writer's choice.
-        return bool(pa.types.is_list(found) and found.value_type == wanted.value_type)
-    return bool(found == wanted)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,8 +1,7 @@
-"""What a driver writes down while a run goes on. One call a row, a fraction of a microsecond each.
+"""Records a run in memory while it goes on: one call a row, a fraction of a microsecond each.
 
-Rows are packed into one growing buffer a table, laid out as numpy reads them, so that nothing is converted
-before the run has ended and no object is left behind for the garbage collector. Rows keep the order in
-which they were recorded.
+Rows are packed into one growing buffer a table, laid out as numpy reads them, so that nothing is converted before the
+run has ended and the garbage collector has no objects to visit. Rows keep the order in which they were recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _pack_wire = packer(WIRE)
 
 
 class Recorder:
-    """Without `records_wire` the wire table stays empty: nobody can ask then who spoke to whom."""
+    """Without `records_wire` the wire table stays empty, and what needs it, such as genuineness, can't be checked."""
 
     def __init__(self, records_wire: bool = True) -> None:
         self.records_wire = records_wire
@@ -93,7 +92,7 @@ class Recorder:
         """The run as the checks read it, without a file in between."""
         return make_run(info, self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults)
 
-    # Columns are copies: a buffer that numpy looks into could not grow any more.
+    # Columns are copies: a bytearray can't grow while a numpy array is a view of it.
 
     def _multicast_columns(self) -> Multicasts:
         rows = np.frombuffer(bytes(self._multicasts), MULTICAST)
@@ -109,15 +108,7 @@ class Recorder:
 
     def _delivery_columns(self) -> Deliveries:
         rows = np.frombuffer(bytes(self._deliveries), DELIVERY)
-        return Deliveries(
-            rows["process"].copy(),
-            rows["grp"].copy(),
-            rows["pos"].copy(),
-            rows["msg"].copy(),
-            rows["kind"].copy(),
-            rows["ts"].copy(),
-            rows["t_us"].copy(),
-        )
+        return Deliveries(*(rows[name].copy() for name in DELIVERY.names or ()))
 
     def _wire_columns(self) -> WireRows:
         rows = np.frombuffer(bytes(self._wire), WIRE)

@@ -1,20 +1,19 @@
 """A run in memory: its description and its tables as numpy columns, the form that checks and diagrams read.
 
-Deliveries are always sorted by (process, kind, position), wherever they came from. A value that may be
-missing (a timestamp, the message of a wire row, the time it was received) is `NULL` where it is.
+Deliveries are always sorted by (process, kind, position), wherever they came from. Missing values are `NULL`: the
+timestamp of a delivery that has none, the message that a wire message is about, the time when it was received.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, fields
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
-from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, RunInfo, info_problem
+from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, RunInfo, info_problem, restored_position
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -82,7 +81,7 @@ class Run:
     deliveries: Deliveries
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
-    restored: dict[ProcessId, tuple[int, ...]]  # the positions at which a final log continues with handed state
+    restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
 
 
 def make_run(
@@ -93,7 +92,7 @@ def make_run(
     faults: list[Fault],
     where: str = "the run in memory",
 ) -> Run:
-    """A run whose parts fit each other. `where` names it in the error that says which part does not."""
+    """A run whose tables fit its description; else an error, in which `where` is the name of the run."""
     problem = info_problem(info)
     if problem is not None:
         raise UsageError(f"{where}/{RUN_FILE}: {problem}; {_REDO}")
@@ -137,7 +136,7 @@ def _restored_positions(faults: tuple[Fault, ...], where: str) -> dict[ProcessId
     restored: dict[ProcessId, tuple[int, ...]] = {}
     for fault in faults:
         if fault.what == RESTORED:
-            position = _position_of(fault.detail)
+            position = restored_position(fault.detail)
             if position is None:
                 what = f'process {fault.process} was restored to {fault.detail!r}, not {{"position": N}}'
                 raise UsageError(f"{where}: {what}; {_REDO}")
@@ -145,36 +144,15 @@ def _restored_positions(faults: tuple[Fault, ...], where: str) -> dict[ProcessId
     return restored
 
 
-def _position_of(detail: str) -> int | None:
-    try:
-        document: Any = json.loads(detail)
-    except (ValueError, RecursionError):
+def delivery_order(process: Int32s, kind: npt.NDArray[np.int8], pos: Int64s) -> Int64s | None:
+    """The permutation that sorts deliveries by (process, kind, position); None if they are sorted, as nearly always."""
+    owner = (process.astype(np.int64) << 8) + kind
+    owner_step, pos_step = np.diff(owner), np.diff(pos)
+    if ((owner_step > 0) | ((owner_step == 0) & (pos_step >= 0))).all():
         return None
-    position = document.get("position") if isinstance(document, dict) else None
-    if not isinstance(position, int) or isinstance(position, bool):
-        return None
-    return position if 0 <= position < 1 << 63 else None
-
-
-def log_order(process: Int32s, kind: npt.NDArray[np.int8], pos: Int64s) -> Int64s | None:
-    """What sorts deliveries by (process, kind, position); None if they are, as they nearly always are."""
-    log = (process.astype(np.int64) << 8) + kind
-    log_step, pos_step = np.diff(log), np.diff(pos)
-    if ((log_step > 0) | ((log_step == 0) & (pos_step >= 0))).all():
-        return None
-    return np.lexsort((pos, log))
+    return np.lexsort((pos, owner))
 
 
 def _by_position(rows: Deliveries) -> Deliveries:
-    order = log_order(rows.process, rows.kind, rows.pos)
-    if order is None:
-        return rows
-    return Deliveries(
-        rows.process[order],
-        rows.grp[order],
-        rows.pos[order],
-        rows.msg[order],
-        rows.kind[order],
-        rows.ts[order],
-        rows.t_us[order],
-    )
+    order = delivery_order(rows.process, rows.kind, rows.pos)
+    return rows if order is None else Deliveries(*(getattr(rows, field.name)[order] for field in fields(rows)))

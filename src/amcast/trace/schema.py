@@ -1,9 +1,8 @@
 """The contract with every other program: what `run.json` holds, and the columns of the four tables.
 
-A run is one folder: `run.json`, and for each table a folder of Parquet files. Names and types below are
-exact; a reader refuses anything else. What the checks need of a run is in the fields of `RunInfo`; whatever
-else describes it (the whole configuration, regions, versions) travels beside them in `extra` and survives
-reading and writing unchanged.
+A run is one folder: `run.json`, and for each table a folder of Parquet files. Readers refuse columns with other names
+or types than those below. `RunInfo` has a field for all that the checks need; whatever else describes the run (its
+whole configuration, regions, versions) is in `extra`, and survives reading and writing unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ FINAL = 0
 OPTIMISTIC = 1
 KIND_NAMES = {FINAL: "final", OPTIMISTIC: "optimistic"}
 
-# What the faults table says in `what` and this package gives a meaning to. Drivers may write other words.
+# Values of `what` in the faults table that the checks know. Drivers may write others.
 CRASH = "crash"
 RESTART = "restart"
-RESTORED = "restored"  # detail: {"position": N}; the log goes on at N with state that was handed over
+RESTORED = "restored"  # detail: {"position": N}; it was handed state instead of messages, and delivers on from N
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field:
@@ -87,14 +86,14 @@ OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most run
 
 class GroupInfo(msgspec.Struct, frozen=True):
     id: GroupId
-    processes: tuple[ProcessId, ...]  # the index in this list is the index in the process's name
+    processes: tuple[ProcessId, ...]  # the first one is called p0, the next p1
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     protocol: str
     seed: int
-    complete: bool  # it ended by itself and drained: what is missing now was never going to come
+    complete: bool  # it ended by itself and drained: what is not delivered now never will be
     groups: tuple[GroupInfo, ...]
     correct: tuple[ProcessId, ...]  # processes that must have delivered everything
     claims: tuple[str, ...] = ()  # names of the properties that the protocol promises
@@ -129,7 +128,7 @@ def decode_run_info(document: bytes) -> RunInfo:
 
 
 def info_problem(info: RunInfo) -> str | None:
-    """What contradicts itself in a run's description, if anything does."""
+    """What is wrong with a run's description: the first contradiction in words, or None."""
     if not info.groups:
         return "there is no group"
     groups: set[GroupId] = set()
@@ -154,12 +153,24 @@ def info_problem(info: RunInfo) -> str | None:
     return None
 
 
+def restored_position(detail: str) -> int | None:
+    """The position in the detail of a RESTORED fault, None if there is none."""
+    try:
+        document = msgspec.json.decode(detail)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    position = document.get("position") if isinstance(document, dict) else None
+    if not isinstance(position, int) or isinstance(position, bool):
+        return None
+    return position if 0 <= position < 1 << 63 else None
+
+
 def group_of_process(info: RunInfo) -> Mapping[ProcessId, GroupId]:
     return {process: group.id for group in info.groups for process in group.processes}
 
 
 def process_name(info: RunInfo, process: ProcessId) -> str:
-    """`g1.p0` is the first process of group 1; whoever is in no group is a client, `c7`."""
+    """`g1.p0` is the first process of group 1; a process in no group is a client, `c7`."""
     for group in info.groups:
         if process in group.processes:
             return f"g{group.id}.p{group.processes.index(process)}"

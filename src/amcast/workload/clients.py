@@ -14,7 +14,7 @@ _NEXT = "load.next"
 
 
 class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one client does: `messages` in all; open loop if `interval_us` is set."""
+    """What one client sends: `messages` in all, in an open loop if `interval_us` is set, else in a closed loop."""
 
     messages: int
     outstanding: int = 1
@@ -47,7 +47,7 @@ class LoadClient(Client):
 
     @property
     def waits_to_send(self) -> bool:
-        """Of an open loop: it goes on by itself, whatever is answered."""
+        """An open loop has messages left: it sends them when it is time, even if nothing is answered."""
         return bool(self._load.interval_us) and self._sent < self._load.messages
 
     def on_boot(self, out: Outbox) -> None:

@@ -10,7 +10,7 @@ from ..core import GroupId, Topology, UsageError
 
 
 class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Each message goes to between `dst_min` and `dst_max` groups, drawn evenly."""
+    """Each message goes to `dst_min` to `dst_max` groups; the number and the groups are drawn uniformly."""
 
     dst_min: int = 1
     dst_max: int = 2
@@ -27,12 +27,12 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def draw(self, topology: Topology, rng: Random, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
         """Destinations and payload of the next messages."""
-        payload = self.payload(rng)
+        payload = bytes(self.payload_bytes)
         if self.dst_min == len(topology.groups):
             return [(topology.groups, payload)] * count
-        return [(self.destinations(topology, rng), payload) for _ in range(count)]
+        return [(self._destinations(topology, rng), payload) for _ in range(count)]
 
-    def destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
+    def _destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
         groups = topology.groups
         count = self.dst_min if self.dst_min == self.dst_max else rng.randint(self.dst_min, self.dst_max)
         if count == len(groups):
@@ -40,6 +40,3 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if count == 1:
             return (groups[rng.randrange(len(groups))],)
         return tuple(sorted(rng.sample(groups, count)))
-
-    def payload(self, rng: Random) -> bytes:
-        return bytes(self.payload_bytes)

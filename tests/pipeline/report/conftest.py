@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.pipeline.session import spark_session, stop_session
+from amcast.pipeline.spark import spark_session, stop_spark
 from tests.pipeline.report.report_traces import HandMade, make_report
 
 # The quick compiler only: each job runs once.
@@ -20,7 +20,7 @@ _OPTIONS = {
 def spark() -> Iterator[SparkSession]:
     made = spark_session("local[2]", app="report tests", options=_OPTIONS)
     yield made
-    stop_session(made)
+    stop_spark(made)
 
 
 @pytest.fixture(scope="session")

@@ -134,7 +134,7 @@ def run_command(spark: SparkSession, *args: object) -> tuple[int, str]:
     _report.register(app)
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        patch.setattr(sys.modules["amcast.pipeline.session"], "session", shared)
+        patch.setattr(sys.modules["amcast.pipeline.spark"], "running_spark", shared)
         code = app([str(arg) for arg in args], standalone_mode=False)
     return code, printed.getvalue()
 

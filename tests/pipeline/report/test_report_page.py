@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from amcast.cli import _report
 from amcast.core import UsageError
 from amcast.pipeline._inspect import inspect_run
-from amcast.pipeline._whole import new_folder
 from amcast.pipeline.checks import RunReport, Violation
 from amcast.pipeline.figures import all_figures
 from amcast.pipeline.ingest import Quarantined
@@ -27,6 +26,7 @@ from amcast.pipeline.report import _write, free_place, write_report
 from amcast.pipeline.report._excerpt import excerpt, run_around
 from amcast.pipeline.report._html import embed_svg, number
 from amcast.pipeline.report._page import Content, page
+from amcast.trace.whole import new_folder
 from tests.pipeline.report.report_traces import BY_HAND, CROSSED, TINY, HandMade, run_command
 
 FIGURES = ("latency_cdf", "throughput", "latency_over_time", "wire_kinds")

@@ -7,13 +7,13 @@ from random import Random
 import numpy as np
 
 from amcast.pipeline.checks.findings import Violation
-from amcast.pipeline.stream import Arrived, LogRows, Verifier, WatchState
+from amcast.pipeline.stream import Arrived, DeliveryRows, Verifier, WatchState
 from amcast.trace import NULL, Run
 
 
 def arrivals(run: Run, rng: Random, triggers: int, shuffled: bool = False) -> list[Arrived]:
     """Every table in pieces: a log in the order of its positions, a piece or none at each trigger."""
-    made: list[dict[tuple[int, int], LogRows]] = [{} for _ in range(triggers)]
+    made: list[dict[tuple[int, int], DeliveryRows]] = [{} for _ in range(triggers)]
     rows = run.deliveries
     for process, kind in dict.fromkeys(zip(rows.process.tolist(), rows.kind.tolist(), strict=True)):
         mine = np.flatnonzero((rows.process == process) & (rows.kind == kind))
@@ -24,7 +24,7 @@ def arrivals(run: Run, rng: Random, triggers: int, shuffled: bool = False) -> li
             part = mine[when == trigger]
             if len(part):
                 ts = [None if value == NULL else value for value in rows.ts[part].tolist()]
-                made[trigger][process, kind] = LogRows(rows.grp[part], rows.pos[part], rows.msg[part], ts)
+                made[trigger][process, kind] = DeliveryRows(rows.grp[part], rows.pos[part], rows.msg[part], ts)
     sent = run.multicasts
     messages: list[list[tuple[int, int, list[int]]]] = [[] for _ in range(triggers)]
     times = sorted(rng.randrange(triggers) for _ in range(len(sent)))

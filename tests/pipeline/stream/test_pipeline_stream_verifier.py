@@ -9,8 +9,8 @@ import pytest
 
 from amcast.check import check_run
 from amcast.pipeline.checks.findings import Violation
-from amcast.pipeline.stream import Arrived, LogRows, Verifier, WatchState
-from amcast.pipeline.stream.state import Seen
+from amcast.pipeline.stream import Arrived, DeliveryRows, Verifier, WatchState
+from amcast.pipeline.stream.state import MessageSet
 from amcast.sim import simulate
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
@@ -82,12 +82,12 @@ def test_a_lost_row_is_reported_at_the_second_trigger_and_a_late_one_is_not() ->
     trace = good_trace(Random(3), messages=20)
     whole = trace.run()
     parts = arrivals(whole, Random(1), 1)
-    log = parts[0].logs.pop((0, 0))
+    log = parts[0].deliveries.pop((0, 0))
     last = len(log.pos) - 1
-    tail = LogRows(log.grp[last:], log.pos[last:], log.msg[last:], log.ts[last:])
-    rest = LogRows(log.grp[:last], log.pos[:last], log.msg[:last], log.ts[:last])
-    first = Arrived(parts[0].multicasts, {**parts[0].logs, (0, 0): tail})
-    assert violation_of(whole, [first, Arrived(logs={(0, 0): rest})]) == ([], -1)
+    tail = DeliveryRows(log.grp[last:], log.pos[last:], log.msg[last:], log.ts[last:])
+    rest = DeliveryRows(log.grp[:last], log.pos[:last], log.msg[:last], log.ts[:last])
+    first = Arrived(parts[0].multicasts, {**parts[0].deliveries, (0, 0): tail})
+    assert violation_of(whole, [first, Arrived(deliveries={(0, 0): rest})]) == ([], -1)
     found, number = violation_of(whole, [first, Arrived()])
     assert [violation.property for violation in found] == ["positions"]
     assert number == 1
@@ -120,7 +120,7 @@ def arrivals_by_time(run: Run, triggers: int) -> list[Arrived]:
         for process in run.info.correct:
             mine = (rows.process == process) & (rows.t_us >= low) & (rows.t_us < high)
             if mine.any():
-                logs[process, 0] = LogRows(rows.grp[mine], rows.pos[mine], rows.msg[mine], rows.ts[mine].tolist())
+                logs[process, 0] = DeliveryRows(rows.grp[mine], rows.pos[mine], rows.msg[mine], rows.ts[mine].tolist())
         new = [i for i in range(len(sent)) if low <= sent.t_us[i] < high]
         multicasts = [
             (int(sent.msg[i]), int(sent.sender[i]), sent.dst[sent.dst_start[i] : sent.dst_start[i + 1]].tolist())
@@ -131,7 +131,7 @@ def arrivals_by_time(run: Run, triggers: int) -> list[Arrived]:
 
 
 def test_ranges_close_up() -> None:
-    seen = Seen()
+    seen = MessageSet()
     numbers = list(range(300))
     Random(0).shuffle(numbers)
     for index, number in enumerate(numbers):

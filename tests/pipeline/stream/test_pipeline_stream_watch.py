@@ -106,7 +106,7 @@ def test_killed_and_started_again_it_repeats_and_misses_nothing(
     doomed = Watch(watch_spark, run.folder, checkpoint)
     with monkeypatch.context() as patch:
         if when.startswith("before"):
-            patch.setattr("amcast.pipeline._whole.os.replace", die)
+            patch.setattr("amcast.trace.whole.os.replace", die)
         else:
             patch.setattr(Checkpoint, "commit", commit_and_die)
         with pytest.raises(UsageError, match="the watch stopped"):
@@ -130,7 +130,7 @@ def test_checkpoints_of_others_and_bad_runs_are_refused(watch_spark: SparkSessio
     with pytest.raises(UsageError, match="does not exist"):
         Watch(watch_spark, tmp_path / "nowhere", checkpoint)
     held = Checkpoint(checkpoint)
-    with pytest.raises(UsageError, match="another watch is at work"):
+    with pytest.raises(UsageError, match="another watch is using"):
         Watch(watch_spark, run.folder, checkpoint)
     held.commit(held.load("another run"), [])
     held.close()

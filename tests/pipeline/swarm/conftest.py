@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.pipeline.session import spark_session, stop_session
+from amcast.pipeline.spark import spark_session, stop_spark
 
 
 @pytest.fixture(scope="session")
 def swarm_spark() -> Iterator[SparkSession]:
     spark = spark_session("local[2]", options={"spark.driver.memory": "1g"})
     yield spark
-    stop_session(spark)
+    stop_spark(spark)

@@ -76,7 +76,7 @@ def test_a_folder_of_another_swarm_is_refused(tmp_path: Path) -> None:
         store.plan(msgspec.structs.replace(SPEC, cells=SPEC.cells[:1]))
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "file").touch()
-    with pytest.raises(UsageError, match="is no swarm"):
+    with pytest.raises(UsageError, match="is not the folder of a swarm"):
         SwarmStore(tmp_path / "else").plan(SPEC)
     (tmp_path / "swarm" / "waves" / "wave-000001.parquet").write_bytes(b"half")
     with pytest.raises(UsageError, match="not a whole file"):

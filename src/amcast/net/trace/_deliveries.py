@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core import GroupId, ProcessId, UsageError
 from ...trace import FINAL, OPTIMISTIC, Deliveries
-from ...trace.packing import LOG_ROW
+from ...trace.packing import PROCESS_DELIVERY
 from ...trace.run import Int64s
 from ._rawfile import STATE, Boot, Mask, RawFile, Rows
 
@@ -163,7 +163,7 @@ def _by_kind(rows: Rows) -> tuple[tuple[int, Int64s], tuple[int, Int64s]]:
 
 def delivery_columns(delivered: list[tuple[ProcessDeliveries, Rows]]) -> Deliveries:
     """Process after process: its final deliveries, then its optimistic ones."""
-    parts = [np.zeros(0, LOG_ROW)]
+    parts = [np.zeros(0, PROCESS_DELIVERY)]
     for _, rows in delivered:
         optimistic = rows["kind"] == OPTIMISTIC
         parts.append(rows[np.argsort(optimistic, kind="stable")] if optimistic.any() else rows)

@@ -27,10 +27,10 @@ import numpy.typing as npt
 
 from ...core import BATCH_LIMIT, GroupId, ProcessId, UsageError
 from ...trace import NULL
-from ...trace.packing import LOG_ROW, MULTICAST, WIRE
+from ...trace.packing import MULTICAST, PROCESS_DELIVERY, WIRE
 
 MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
-DELIVERY_RUN = np.dtype([*LOG_ROW.descr, ("count", "<i4")])
+DELIVERY_RUN = np.dtype([*PROCESS_DELIVERY.descr, ("count", "<i4")])
 STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
 
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
@@ -113,8 +113,8 @@ class RawFile:
         if not are_counts(counts):
             raise self.damaged("there is a row in it that is no delivery")
         steps = steps_of(counts)
-        rows = np.empty(len(steps), LOG_ROW)
-        for name in LOG_ROW.names or ():
+        rows = np.empty(len(steps), PROCESS_DELIVERY)
+        for name in PROCESS_DELIVERY.names or ():
             rows[name] = np.repeat(runs[name], counts)
         if len(rows) > len(runs):
             rows["pos"] += steps

@@ -1,4 +1,4 @@
-"""Metrics as pictures, each as SVG and PNG; they are drawn from tables, and know nothing of Spark."""
+"""Figures of metrics, each as SVG and PNG. They are drawn from small tables, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Picture", "all_figures"]
 def all_figures(
     tables: Mapping[str, pa.Table], faults: Mapping[str, list[dict[str, Any]]], runs: Sequence[str]
 ) -> list[Picture]:
-    """What there is to draw, in the order of a page. `faults`: of each run, what and at_us from its first multicast."""
+    """The figures that have data, in the order of the report. `faults` of a run: rows with `what` and `at_us`."""
     drawn = (
         latency_cdf(tables["latency_cdf"], runs),
         throughput(tables["throughput_over_time"], faults, runs),

@@ -1,4 +1,4 @@
-"""Latency as cumulative distributions: who takes how long, up to the slowest."""
+"""The figure of latencies as cumulative distributions: how many percent of the messages took at most so long."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One look for all figures: colours that colour-blind people can tell apart, thin axes, no decoration.
 
-Lines differ in dashes as well as in colour. What comes from a run (names of runs, kinds, faults) is shown as it is,
-never read as mathematics.
+Lines differ in dashes as well as in colour. Text from a run (its name, kinds of messages, faults) is shown as it is:
+matplotlib must not read a dollar sign in it as mathematics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-# Okabe and Ito's palette, darkest first; yellow is left out, it vanishes on white.
+# Okabe and Ito's palette, without yellow, which can't be seen on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 FAULT_COLOUR = "#8c2d04"
@@ -56,7 +56,7 @@ _RC: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure in both forms. `title` and `note` are for the page, `name` for the files."""
+    """A figure as SVG and as PNG. `title` and `note` are shown on the page, files are called `name`."""
 
     name: str
     title: str
@@ -78,7 +78,7 @@ def new_figure(height_inches: float) -> Figure:
 def picture(name: str, title: str, note: str, figure: Figure) -> Picture:
     svg, png = io.StringIO(), io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # letters that the font does not have
+        warnings.simplefilter("ignore")  # matplotlib warns of letters that the font does not have
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", metadata=nothing)
         figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
@@ -86,7 +86,7 @@ def picture(name: str, title: str, note: str, figure: Figure) -> Picture:
 
 
 def shown(text: object, length_max: int = 34) -> str:
-    """A label: short, on one line, and not one that starts with the sign for labels to hide."""
+    """A label, short and on one line. It must not start with an underscore: matplotlib leaves such labels out."""
     words = " ".join(str(text).split()) or "-"
     half = length_max // 2
     cut = words if len(words) <= length_max else f"{words[: half - 1]}…{words[-half:]}"
@@ -101,7 +101,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def legend_beside(axes: Axes, title: str | None = None, panels: Sequence[Axes] = ()) -> None:
-    """For `axes` and all other panels whose lines look alike."""
+    """One legend at the right of `axes`, which also explains the lines of the other `panels`."""
     lines: dict[str, Any] = {}
     for panel in (axes, *panels):
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):

@@ -1,4 +1,4 @@
-"""Runs along their time axis, a panel for each run, with faults where they happened."""
+"""The figures of throughput and latency over time, a panel for each run, with marks where faults happened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ._style import (
 )
 
 _PANELS_MAX = 8
-_LABELS_MAX = 8
+_LABELLED_MAX = 32  # with more faults than this none is labelled
 _MENDING = ("mend", "restart", "restored", "heal", "recover")
 _NAN = float("nan")
 
@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 
 
 def throughput(table: pa.Table, faults: Mapping[str, Rows], runs: Sequence[str]) -> Picture | None:
-    """`faults`: of each run, what and at_us, counted from its first multicast."""
+    """`faults` of a run: rows with `what` and `at_us`, which counts from the first multicast."""
     rows = _by_run(table.to_pylist(), runs)
 
     def draw(axes: Axes, run: str) -> None:
@@ -45,10 +45,8 @@ def throughput(table: pa.Table, faults: Mapping[str, Rows], runs: Sequence[str])
         axes.set_ylim(bottom=0)
         axes.set_ylabel("messages / s")
 
-    note = (
-        "Messages whose last destination group delivered in that time. Lines mark faults: solid when something broke, "
-    )
-    note += "dotted when it was mended."
+    note = "Messages by the time when their last destination group delivered them. "
+    note += "Vertical lines mark faults: solid when something broke, dotted when it was mended."
     return _panels("throughput", "Throughput over time", note, rows, faults, draw)
 
 
@@ -69,12 +67,12 @@ def latency(table: pa.Table, faults: Mapping[str, Rows], runs: Sequence[str]) ->
             axes.set_ylim(bottom=0)
         axes.set_ylabel("latency (ms)")
 
-    note = "By the time of the multicast. Thick: median; thin: 95th percentile. Lines mark faults."
+    note = "By the time of the multicast. Thick: median; thin: 95th percentile. Vertical lines mark faults."
     return _panels("latency_over_time", "Latency over time", note, rows, faults, draw, legend=True)
 
 
 def _with_gaps(rows: Rows) -> tuple[list[float], list[float], list[float]]:
-    """Time, median, 95th percentile; where a bucket is empty the line breaks."""
+    """Times, medians and 95th percentiles; where buckets are empty, NaN breaks the line."""
     width = min((late["from_us"] - early["from_us"] for early, late in pairwise(rows)), default=0)
     points: list[tuple[float, float, float]] = []
     for at, row in enumerate(rows):
@@ -130,7 +128,7 @@ def _mark_faults(axes: Axes, faults: Rows) -> None:
         label = shown(fault["what"], 14)
         right = max(right, at)
         span = (right - left) or 1.0
-        if len(faults) <= 4 * _LABELS_MAX and at >= free_from:
+        if len(faults) <= _LABELLED_MAX and at >= free_from:
             axes.annotate(
                 label,
                 (at, 1.0),

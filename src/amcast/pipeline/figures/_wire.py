@@ -1,4 +1,4 @@
-"""What a delivered message costs on the wire, by kind of wire message."""
+"""The figure of what a delivered message costs: wire messages and bytes, by kind of wire message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What runs were like, as small tables: latency, throughput, cost, mistakes. Whether they were right is for checks."""
+"""Metrics of runs as small tables: latency, throughput, cost on the wire, wrong guesses. `checks` judges runs."""
 
-from .frames import Frames, frames_of, processes_frame
-from .suite import METRICS, Measure, compute, run_summary
+from .frames import Frames, frames_of
+from .suite import METRICS, Measure, compute
 
-__all__ = ["METRICS", "Frames", "Measure", "compute", "frames_of", "processes_frame", "run_summary"]
+__all__ = ["METRICS", "Frames", "Measure", "compute", "frames_of"]

@@ -1,4 +1,4 @@
-"""Distributions in a few numbers. A percentile is a value that occurred: the smallest that so many do not exceed."""
+"""Distributions in a few numbers. A percentile is a value that occurred: 95 % of the values are at most p95."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_ACCURACY = 10_000  # ranks are right to one part in so many; up to that many values they are exact
+_ACCURACY = 10_000  # of Spark's approximation: the rank is off by at most 1/10,000, so up to 10,000 values are exact
 
 
 def percentile(value: Column, share: float) -> Column:

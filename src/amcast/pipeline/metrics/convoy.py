@@ -1,7 +1,7 @@
-"""The convoy effect: local messages that wait for global ones.
+"""The convoy effect: local messages (to one group) that are delayed by global ones (to several groups).
 
-A local message met global traffic if, at any moment between its multicast and its delivery, a global message that is
-addressed to the same group had been multicast and was not yet delivered there.
+A local message met global traffic if, at any moment between its multicast and its delivery, a global message to the
+same group had been multicast and was not yet delivered there.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ._summary import summarise
 from .frames import Frames
 from .latency import group_deliveries, messages
 
-# What happens at one time happens in this order, so that intervals that touch overlap.
+# Events at the same time are sorted in this order, so that two intervals that only touch count as overlapping.
 _BEGINS, _ASKS, _ENDS = 0, 1, 2
 
 
 def local_messages(frames: Frames) -> DataFrame:
     """run_id, grp, msg, latency_us, traffic: 'global in flight' or 'alone'; of local messages that were delivered.
 
-    Global messages that began up to its delivery, minus those that ended before its multicast, are the ones it met.
-    Both are running counts along the time of the group: no message is compared with another.
+    The global messages that it met are those that began before its delivery, minus those that ended before its
+    multicast. Both are running counts over the events of the group, so messages need not be compared in pairs.
     """
     final = frames.deliveries.where(F.col("kind") == FINAL).transform(group_deliveries).drop("delivery")
     addressed = messages(frames.multicasts).select("run_id", "msg", "sent_us", "scope", F.explode("dst").alias("grp"))
@@ -55,7 +55,7 @@ def local_messages(frames: Frames) -> DataFrame:
         F.count_if(F.col("step") == _BEGINS).over(so_far).alias("begun"),
         F.count_if(F.col("step") == _ENDS).over(so_far).alias("ended"),
     )
-    met = F.max("begun") - F.min("ended")  # the later of its two rows, and the earlier
+    met = F.max("begun") - F.min("ended")  # begun as of its delivery, ended as of its multicast
     return (
         counted.where(F.col("msg").isNotNull())
         .groupBy("run_id", "grp", "msg")

@@ -1,6 +1,6 @@
-"""The tables that metrics are computed from: those of the trace for many runs at once, and who the processes are.
+"""The frames that metrics are computed from: the tables of many runs at once, and a table of their processes.
 
-Every frame has `run_id`. A metric never asks which run it is in: it groups by it.
+Every frame has a column `run_id`, and metrics group by it: one Spark job computes a metric for all runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...trace.schema import RunInfo
 from ..files import RunFiles
 from ..ingest import Runs
 
-NOWHERE = "local"  # the region of whoever has none
+NOWHERE = "local"  # the region of processes that run.json gives none
 
 _PROCESSES = pa.schema([("run_id", pa.string()), ("process", pa.int32()), ("grp", pa.int32()), ("region", pa.string())])
 
@@ -28,13 +28,13 @@ class Frames:
     wire: DataFrame
     faults: DataFrame
     processes: DataFrame  # run_id, process, grp (null: a client), region
-    # What several metrics start from, if somebody has computed it already.
+    # Results that several metrics start from; None until `suite.prepared` has computed them.
     latencies: DataFrame | None = None
     completed: DataFrame | None = None
     spans: DataFrame | None = None
 
     def persist(self) -> Frames:
-        """For many metrics of the same rows, which are then read once. `release` gives the memory back."""
+        """Keeps the rows in memory, so that many metrics read them once. `release` frees the memory."""
         for frame in self._all():
             frame.persist()
         return self
@@ -73,7 +73,7 @@ def _rows(run: RunFiles) -> Iterator[tuple[str, int, int | None, str]]:
 
 
 def regions_of(info: RunInfo) -> dict[int, str]:
-    """Process -> region, as far as the run says; whoever wrote it may have put anything there."""
+    """Process -> region, from `regions` in run.json. Other programs may have put anything there: that is ignored."""
     said: Any = info.extra.get("regions")
     if not isinstance(said, dict):
         return {}

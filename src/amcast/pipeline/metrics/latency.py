@@ -1,8 +1,8 @@
 """How long messages take, from their multicast until they are delivered.
 
 A group has delivered a message when the first of its processes has; a message is delivered when its last destination
-group has. Optimistic and final deliveries are told apart by `delivery`. What never arrived has no latency: it is in no
-row here, and in `summary`.
+group has. The column `delivery` is "final" or "optimistic". Messages that were not delivered everywhere have no latency
+and no row here; `summary` counts them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def group_deliveries(deliveries: DataFrame) -> DataFrame:
 
 
 def group_latencies(multicasts: DataFrame) -> Callable[[DataFrame], DataFrame]:
-    """Of `group_deliveries`: with latency_us and what the multicast says, for groups that were addressed."""
+    """Adds latency_us and the columns of `messages` to `group_deliveries`; drops groups that are no destination."""
 
     def apply(delivered: DataFrame) -> DataFrame:
         addressed = F.array_contains("dst", F.col("grp"))
@@ -61,7 +61,7 @@ def group_latencies(multicasts: DataFrame) -> Callable[[DataFrame], DataFrame]:
 
 
 def nth_destination(latencies: DataFrame) -> DataFrame:
-    """With `nth`: 1 for the destination group that delivered first, 2 for the next."""
+    """Adds `nth`: 1 for the destination group that delivered the message first, 2 for the next."""
     by_time = Window.partitionBy("run_id", "msg", "delivery").orderBy("delivered_us", "grp")
     up_to_here = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return latencies.withColumn("nth", F.row_number().over(up_to_here))
@@ -89,7 +89,7 @@ def _latencies(frames: Frames) -> DataFrame:
 
 
 def with_latencies(frames: Frames) -> Frames:
-    """Half of the metrics start from them: computed once."""
+    """Computes once what half of the metrics start from."""
     kept = replace(frames, latencies=_latencies(frames).persist())
     return replace(kept, completed=completed(kept).persist())
 
@@ -109,7 +109,7 @@ def latency_by_scope(frames: Frames) -> DataFrame:
 
 
 def latency_by_nth(frames: Frames) -> DataFrame:
-    """Of the first, second, third destination to deliver; local messages apart, as they have no second."""
+    """Latency of the first, second, third ... destination group to deliver; by scope, as local messages have one."""
     return _latencies(frames).transform(nth_destination).transform(summarise(["delivery", "scope", "nth"]))
 
 
@@ -124,7 +124,7 @@ def latency_by_client_region(frames: Frames) -> DataFrame:
 
 
 def latency_by_group_region(frames: Frames) -> DataFrame:
-    """Until the first process of a destination group in that region: of the group itself, if it is whole in one."""
+    """Latency until the first process in that region, of a destination group, delivered."""
     where = frames.processes.select("run_id", "process", F.col("region").alias("group_region"))
     kind = F.when(F.col("kind") == FINAL, "final").otherwise("optimistic").alias("delivery")
     delivered = (

@@ -1,14 +1,12 @@
 """How good the optimistic order is: how often it was right, and how much earlier it came.
 
-In batches of k, as in the paper on optimistic total order: the k-th part of the final log counts as right if the same
-positions of the optimistic log hold the same messages, in whatever order. With k = 1 that is: the same message at the
-same position. A message that was never delivered optimistically is a mistake. Processes that deliver nothing
-optimistically are in no row.
+It is measured in batches of k, as in the paper on optimistic total order. A process's final deliveries are cut into
+batches of k positions; a batch is right if the process delivered the same messages optimistically at these positions,
+in whatever order. With k = 1: the same message at the same position. A message that was never delivered optimistically
+makes its batch wrong. Processes that deliver nothing optimistically have no row.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
@@ -30,9 +28,9 @@ def both_deliveries(deliveries: DataFrame) -> DataFrame:
     return final.join(who, on=["run_id", "process"], how="left_semi").join(guessed, on=keys, how="left")
 
 
-def optimistic_order(frames: Frames, batches: Sequence[int] = BATCHES) -> DataFrame:
+def optimistic_order(frames: Frames) -> DataFrame:
     """run_id, grp, process, k, batches, right, ratio."""
-    sizes = F.explode(F.array(*(F.lit(size) for size in batches))).alias("k")
+    sizes = F.explode(F.array(*(F.lit(size) for size in BATCHES))).alias("k")
     mine = F.floor(F.col("pos") / F.col("k"))
     is_right = F.coalesce(mine == F.floor(F.col("guessed_pos") / F.col("k")), F.lit(False))
     return (

@@ -1,7 +1,7 @@
-"""Runs along their time axis: throughput, latency, silences, and what faults did to them.
+"""Metrics over the time of a run: throughput, latency, silences, and silences around faults.
 
-Time is cut into about a hundred buckets of a round width, which each run gets for its own length. Buckets in which
-nothing happened have a row too: they are what a fail-over looks like.
+Each run's time is cut into up to a hundred buckets of a round width, such as 20 ms. Buckets in which nothing was
+delivered have a row too: that is how a fail-over shows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUCKETS = 100
 FAULTS_MAX = 500
 
 
-def spans(frames: Frames, buckets: int = BUCKETS) -> DataFrame:
+def spans(frames: Frames) -> DataFrame:
     """run_id, start_us, end_us, width_us: from the first multicast to the last event, and the width of a bucket."""
     if frames.spans is not None:
         return frames.spans
@@ -33,11 +33,11 @@ def spans(frames: Frames, buckets: int = BUCKETS) -> DataFrame:
         .groupBy("run_id")
         .agg(F.coalesce(F.min("sent_us"), F.min("t_us")).alias("start_us"), F.max("t_us").alias("end_us"))
     )
-    return found.withColumn("width_us", _round_up((F.col("end_us") - F.col("start_us")) / buckets))
+    return found.withColumn("width_us", _round_up((F.col("end_us") - F.col("start_us")) / BUCKETS))
 
 
 def with_spans(frames: Frames) -> Frames:
-    """One row a run, which half of the metrics join: computed now, once."""
+    """Computes the spans now, once: one row a run, which half of the metrics join."""
     return replace(frames, spans=frames.multicasts.sparkSession.createDataFrame(spans(frames).toArrow()))
 
 
@@ -55,7 +55,7 @@ def _buckets(spans_: DataFrame) -> DataFrame:
 
 
 def in_buckets(spans_: DataFrame, time: str) -> Callable[[DataFrame], DataFrame]:
-    """With `bucket`, its number, and `width_us`."""
+    """Adds `bucket`, the number of the bucket in which `time` is, and `width_us`."""
 
     def apply(frame: DataFrame) -> DataFrame:
         bucket = F.floor((F.col(time) - F.col("start_us")) / F.col("width_us")).cast("long")
@@ -91,7 +91,7 @@ def throughput_over_time(frames: Frames) -> DataFrame:
 
 
 def latency_over_time(frames: Frames) -> DataFrame:
-    """By the time of the multicast: a message that waited is where it began to wait."""
+    """Latency by the time of the multicast: a message that took long counts where it was sent."""
     return (
         completed(frames)
         .transform(in_buckets(spans(frames), "sent_us"))
@@ -104,10 +104,10 @@ def latency_over_time(frames: Frames) -> DataFrame:
 
 
 def silences(frames: Frames) -> DataFrame:
-    """run_id, grp, silent_from_us, silent_to_us, silence_us: between neighbouring final deliveries of a group.
+    """run_id, grp, silent_from_us, silent_to_us, silence_us: between two successive final deliveries of a group.
 
-    Times count from the first multicast. The end of the run closes the last one, so that a group that never came back
-    is not overlooked.
+    Times count from the first multicast. The last silence lasts until the end of the run, so that a group that never
+    delivered again is not overlooked.
     """
     final = frames.deliveries.where(F.col("kind") == FINAL)
     axis = F.broadcast(spans(frames))
@@ -121,7 +121,7 @@ def silences(frames: Frames) -> DataFrame:
     end = (F.col("end_us") - F.col("start_us")).alias("t_us")
     ends = groups.join(axis, on="run_id", how="inner").select("run_id", "grp", end)
     by_time = Window.partitionBy("run_id", "grp").orderBy("t_us")
-    before = F.lag("t_us").over(by_time)  # the frame of lag is the row before: it takes no other
+    before = F.lag("t_us").over(by_time)  # `lag` takes no explicit frame
     return (
         delivered.unionByName(ends)
         .withColumn("silent_from_us", before)
@@ -156,7 +156,7 @@ def fault_times(frames: Frames) -> DataFrame:
 
 
 def first_faults(frames: Frames) -> DataFrame:
-    """The faults of each run up to the five hundredth, by time."""
+    """The first 500 faults of each run, by time."""
     by_time = Window.partitionBy("run_id").orderBy("at_us", "process", "what")
     number = F.row_number().over(by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     first = fault_times(frames).withColumn("number", number).where(F.col("number") <= FAULTS_MAX)

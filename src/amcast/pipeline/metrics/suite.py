@@ -1,4 +1,4 @@
-"""All metrics of many runs, by name: each is a function of the frames, small when it is computed."""
+"""All metrics by name, and how they are computed: each is a function from the frames to a small table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .frames import Frames
 
 Metric = Callable[[Frames], DataFrame]
 
-_JOBS_AT_ONCE = 4  # they are small: most of the time of one is planning
+_JOBS_AT_ONCE = 4  # the jobs are small: most of the time of one is planning
 _SMALL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 
 
@@ -49,6 +49,8 @@ def run_summary(frames: Frames) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
+    """A metric, and how the report presents its table."""
+
     metric: Metric
     title: str
     note: str
@@ -101,7 +103,7 @@ METRICS: Mapping[str, Measure] = {
     "time_split": Measure(
         wire.time_split,
         "Where the time went",
-        "queue: from multicast to the group; consensus: until the group had said its part; then waiting for others",
+        "queue: from multicast to the group; consensus: until the group has told the others; then waiting for others",
     ),
     "wire_cost": Measure(wire.wire_cost, "Wire messages by kind", "and for each application message delivered"),
     "group_overhead": Measure(
@@ -121,16 +123,16 @@ METRICS: Mapping[str, Measure] = {
 def compute(
     frames: Frames, is_small: bool = False, progress: Callable[[str], None] = lambda name: None
 ) -> dict[str, pa.Table]:
-    """Every metric as a table. Rows of the trace are read once and stay where they are: only results come here.
+    """Computes every metric. The rows of the trace are read once and stay in Spark; only the results come here.
 
-    `is_small` saves what planning costs more than it gains on up to some million rows.
+    `is_small` turns off adaptive planning, which costs more than it gains on up to some million rows.
     """
     with _settings(frames.multicasts.sparkSession, _SMALL if is_small else {}):
         return _compute(frames, progress)
 
 
 def prepared(frames: Frames) -> Frames:
-    """With everything in memory that more than one metric needs; `release` it afterwards."""
+    """The frames with everything in memory that more than one metric needs; `release` them afterwards."""
     return latency.with_latencies(over_time.with_spans(frames.persist()))
 
 

@@ -1,6 +1,7 @@
-"""What messages cost on the wire, who carried them in vain, and where their time went. Without a wire table: no rows.
+"""What messages cost on the wire, which groups got payloads that they did not need, and where the time went.
 
-A wire row carries a message's payload if it names the message and is not smaller than the payload.
+Without a wire table these metrics have no rows. A wire message counts as one that carries a payload if it names the
+message and is at least as large as the payload.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def wire_cost(frames: Frames) -> DataFrame:
 
 
 def group_overhead(frames: Frames) -> DataFrame:
-    """run_id, grp, received, delivered, overhead: pairs (process, message) whose payload arrived, and was delivered."""
+    """run_id, grp, received, delivered, overhead.
+
+    Counts pairs (process, message): how many payloads arrived at a process, and how many of them it delivered.
+    """
     payload = frames.multicasts.select("run_id", "msg", F.col("bytes").alias("payload_bytes"))
     received = (
         frames.wire.where(F.col("received_us").isNotNull())
@@ -61,9 +65,9 @@ def group_overhead(frames: Frames) -> DataFrame:
 def message_times(frames: Frames) -> DataFrame:
     """For each message and destination group, when it was sent, arrived, left for other groups, was delivered.
 
-    received_us: the first arrival from its sender at a process of the group. left_us: when the group had said its
-    part, that is, the first row about the message that left for another group, of the kind of row that left last (a
-    protocol that sends a guess and then the ordered value has said its part with the value); null if none left.
+    received_us: when it first arrived from its sender at a process of the group. left_us: when the group told other
+    groups what it decided about the message; null if it told them nothing. Some protocols first send a guess, then the
+    decided value: of each kind of wire message the first counts, and of the kinds the last.
     """
     about = frames.wire.where(F.col("msg").isNotNull())
     sender = frames.multicasts.select("run_id", "msg", F.col("sender").alias("src"))
@@ -94,12 +98,11 @@ def message_times(frames: Frames) -> DataFrame:
 def time_split(frames: Frames) -> DataFrame:
     """run_id, destinations, count, and the mean and 95th percentile of three parts of the time until delivery.
 
-    queue: multicast to arrival at the group. consensus: to the moment the group had said its part, or delivered. other
-    groups: from there to delivery. Null where no arrival is on record (the message came another way, or the wire is
-    off).
+    queue: from the multicast to the arrival at the group. consensus: until the group told other groups what it decided,
+    or delivered. other_groups: from there to the delivery. All are null where the wire table has no arrival.
     """
     delivered = F.col("delivered_us")
-    # least() passes over nulls, and an arrival that is not on record must stay unknown.
+    # least() ignores nulls, but an arrival that is not in the table must stay null.
     arrived = F.when(F.col("received_us").isNotNull(), F.least("received_us", delivered))
     said = F.when(arrived.isNotNull(), F.greatest(arrived, F.least(F.coalesce("left_us", delivered), delivered)))
     parts = {"queue": arrived - F.col("sent_us"), "consensus": said - arrived, "other_groups": delivered - said}

@@ -1,6 +1,5 @@
-"""The report about runs: one folder, one page that needs nothing else, and everything that it was made of."""
+"""The report about runs, a folder: a page that needs no other file, and the figures and tables that are in it."""
 
-from .._whole import free_place, refuse_occupied
-from ._write import PAGE, Written, write_report
+from ._write import PAGE, Written, free_place, write_report
 
-__all__ = ["PAGE", "Written", "free_place", "refuse_occupied", "write_report"]
+__all__ = ["PAGE", "Written", "free_place", "write_report"]

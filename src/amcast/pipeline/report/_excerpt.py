@@ -1,4 +1,4 @@
-"""The part of a run that its counterexample is about: what a diagram needs, however large the run is."""
+"""The rows of a run that a violation is about, for its space-time diagram; the run itself may be too large to load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..checks import Violation
 from ..files import RunFiles
 
 WHOLE_ROWS_MAX = 2_000_000
-_ROWS_MAX = 100_000  # of each table, about a handful of messages
+_ROWS_MAX = 100_000  # of each table
 
 
 def run_around(run: RunFiles, violation: Violation) -> Run:
@@ -25,6 +25,7 @@ def run_around(run: RunFiles, violation: Violation) -> Run:
 
 
 def excerpt(run: RunFiles, violation: Violation) -> Run:
+    """A run of the rows about the violation's messages, and all faults."""
     recorder = Recorder()
     for row in _rows(run, "multicasts", violation):
         recorder.multicast(row["msg"], row["sender"], row["client_seq"], tuple(row["dst"]), row["t_us"], row["bytes"])

@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Whatever comes from a run is escaped here, and nothing refers to anything outside the page."""
+"""Pieces of HTML: tables, badges, embedded figures. Text from a run is escaped here; the page loads nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-Cell = tuple[str, str]  # what is shown, and a class: "num" or ""
+Cell = tuple[str, str]  # HTML, and its CSS class: "num" or ""
 
 _WORDS = {
     "grp": "group",
@@ -33,7 +33,7 @@ def badge(verdict: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | Cell]], numeric: Sequence[bool] = ()) -> str:
-    """`header` is escaped here; cells are ready HTML."""
+    """`header` is plain text; cells are HTML already."""
     flags = list(numeric) or [False] * len(header)
     head = "".join(
         f"<th{_class('num' if flag else '')}>{text(name)}</th>" for name, flag in zip(header, flags, strict=True)
@@ -52,9 +52,9 @@ def _class(name: str) -> str:
 
 
 def data_table(data: pa.Table, hidden: Sequence[str] = (), rows_max: int = 60) -> str:
-    """A metric: times in milliseconds, shares in percent, numbers to the right."""
+    """The table of a metric: times in milliseconds, shares in percent, numbers aligned to the right."""
     names = [name for name in data.column_names if name not in hidden]
-    numeric = [_is_number(name, data.schema.field(name).type) for name in names]
+    numeric = [_is_number(data.schema.field(name).type) for name in names]
     rows = data.slice(0, rows_max).to_pylist()
     cells = [[_value(name, row[name], flag) for name, flag in zip(names, numeric, strict=True)] for row in rows]
     return table([heading(name) for name in names], cells, numeric)
@@ -68,7 +68,7 @@ def heading(name: str) -> str:
     return name.replace("_", " ") + (" (%)" if name in _SHARES else "")
 
 
-def _is_number(name: str, kind: pa.DataType) -> bool:
+def _is_number(kind: pa.DataType) -> bool:
     return not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind))
 
 
@@ -102,7 +102,7 @@ _RULE = re.compile(r"([^{}]+)\{")
 
 
 def embed_svg(svg: str, name: str, label: str) -> str:
-    """An SVG document as a part of the page: its ids and its style sheet concern itself only."""
+    """An SVG document as a part of the page. Its ids and its style sheet get a prefix, so that figures do not clash."""
     body = _NAMESPACE.sub("", _PROLOGUE.sub("", svg)).strip()
     body = body.replace('xlink:href="#', 'href="#')
     body = re.sub(r'(\sid="|href="#|url\(#)', lambda found: f"{found[1]}{name}-", body)
@@ -111,7 +111,7 @@ def embed_svg(svg: str, name: str, label: str) -> str:
 
 
 def _scoped(rules: str, name: str) -> str:
-    """Each selector of each rule concerns what is inside the element `name`."""
+    """Limits each rule to what is inside the element `name`."""
 
     def prefixed(found: re.Match[str]) -> str:
         return ", ".join(f"#{name} {part.strip()}" for part in found[1].split(",")) + " {"

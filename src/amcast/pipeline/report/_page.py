@@ -1,4 +1,4 @@
-"""The page: the verdict first, then its evidence, then how the runs performed, then what they were."""
+"""The HTML page of a report: verdicts and their evidence first, then figures and tables, then configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._html import Cell, badge, data_table, embed_svg, number, table, text
 from ._style import STYLE
 
 _ROWS_MAX = 60
-_NOT_SHOWN = frozenset({"latency_cdf", "latency_over_time", "throughput_over_time"})  # they are figures
+_NOT_SHOWN = frozenset({"latency_cdf", "latency_over_time", "throughput_over_time"})  # shown as figures
 _EXPLAINED_MAX = 10
 
 
@@ -201,15 +201,15 @@ def _pictures(content: Content) -> list[str]:
 def _tables(content: Content) -> list[str]:
     parts = [
         '<h2 id="tables">Tables</h2>',
-        '<p class="note">All of them, whole, are in the folder <code>tables</code>.</p>',
+        '<p class="note">All tables, with all their rows, are in the folder <code>tables</code>.</p>',
     ]
-    for name, entry in METRICS.items():
+    for name, measure in METRICS.items():
         data = content.tables[name]
         if name in _NOT_SHOWN or not data.num_rows:
             continue
         parts += [
-            f"<h3>{text(entry.title)}</h3>",
-            f'<p class="note">{text(entry.note)}</p>',
+            f"<h3>{text(measure.title)}</h3>",
+            f'<p class="note">{text(measure.note)}</p>',
             data_table(data, _uninteresting(content, data), _ROWS_MAX),
         ]
         if data.num_rows > _ROWS_MAX:
@@ -218,7 +218,7 @@ def _tables(content: Content) -> list[str]:
 
 
 def _uninteresting(content: Content, data: pa.Table) -> list[str]:
-    """Columns that say the same in every row."""
+    """Columns with the same value in every row."""
     hidden = ["run_id"] if content.is_single else []
     if "delivery" in data.column_names and set(data.column("delivery").to_pylist()) == {"final"}:
         hidden.append("delivery")
@@ -240,4 +240,4 @@ def _set_aside(content: Content) -> list[str]:
     if not content.quarantined:
         return []
     rows = [[f"<code>{text(found.path)}</code>", text(found.reason)] for found in content.quarantined]
-    return ["<h2>Set aside</h2>", "<p>These are no part of the report:</p>", table(["path", "why"], rows)]
+    return ["<h2>Set aside</h2>", "<p>These paths are not part of the report:</p>", table(["path", "why"], rows)]

@@ -1,4 +1,4 @@
-"""The style sheet of the page: readable on a screen, on paper and on a narrow window."""
+"""The style sheet of the page: for screens, narrow windows and paper."""
 
 STYLE = """
 :root { --ink: #1d2329; --soft: #5b6670; --line: #dfe3e8; --pass: #00664b; --fail: #a8290b; --unknown: #7a5200; }
@@ -21,7 +21,6 @@ p { margin: .3rem 0 .7rem; max-width: 52rem; }
 .verdict.fail { border-color: var(--fail); }
 .verdict.unknown { border-color: var(--unknown); }
 .verdict h3 { margin: 0 0 .2rem; }
-.columns { display: flex; flex-wrap: wrap; gap: .2rem 2.5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; margin: .4rem 0 1rem; }
 th, td { text-align: left; padding: .22rem 1.1rem .22rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }

@@ -1,7 +1,8 @@
-"""Everything about some runs in one folder: a page that stands alone, the figures, and the tables behind them."""
+"""Writes the report of some runs into a folder: a page that needs no other file, the figures, and the tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import Run
+from ...trace.whole import new_folder
 from .._errors import SPARK_ERRORS, first_line
-from .._whole import new_folder
 from ..checks import RunReport, Violation
 from ..figures import Picture, all_figures
 from ..ingest import Runs
@@ -32,10 +33,22 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Written:
     folder: Path
-    files: list[str]  # below it
+    files: list[str]  # relative to the folder
     tables: Mapping[str, pa.Table]
     runs: Runs
     reports: list[RunReport]  # of these runs
+
+
+def free_place(root: Path, run_ids: Sequence[str]) -> Path:
+    """`reports/<run_id>`, with a number behind it if that is taken."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_ids[0]).strip(".-") or "run"
+    if len(run_ids) > 1:
+        name += f"-and-{len(run_ids) - 1}-more"
+    place, number = root / name, 1
+    while place.exists() or place.is_symlink():
+        number += 1
+        place = root / f"{name}-{number}"
+    return place
 
 
 def write_report(
@@ -45,9 +58,9 @@ def write_report(
     draw: Draw | None = None,
     progress: Progress = lambda what: None,
 ) -> Written:
-    """`draw` makes the SVG of a violation. The folder must not exist yet or be empty.
+    """Writes the folder `target`, which must not exist yet or be empty. `draw` makes the SVG of a violation.
 
-    Runs that turn out to be damaged, in rows that only metrics read, are set aside, and the others are reported.
+    A run whose damage shows only when metrics read its rows is set aside, and the report begins again without it.
     """
     damaged = {report.path: report.unreadable for report in reports if report.unreadable is not None}
     while True:
@@ -97,7 +110,7 @@ def _diagrams(runs: Runs, reports: Sequence[RunReport], draw: Draw) -> dict[str,
             try:
                 drawn[run.run_id] = draw(run_around(run, report.violations[0]), report.violations[0])
             except UsageError:
-                continue  # its parts contradict each other: the words must do
+                continue  # the tables of the run do not fit each other: no diagram, the explanation must do
     return drawn
 
 

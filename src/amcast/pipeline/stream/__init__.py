@@ -1,7 +1,7 @@
-"""Verifies a run while it is being written, with Structured Streaming, in bounded memory and across restarts."""
+"""Verifies a run while it is being written, on Spark's Structured Streaming, in bounded memory and across restarts."""
 
 from .state import WatchState
-from .verifier import Arrived, LogRows, Verifier
+from .verifier import Arrived, DeliveryRows, Verifier
 from .watch import Event, Watch
 
-__all__ = ["Arrived", "Event", "LogRows", "Verifier", "Watch", "WatchState"]
+__all__ = ["Arrived", "DeliveryRows", "Event", "Verifier", "Watch", "WatchState"]

@@ -1,4 +1,7 @@
-"""What only the end of a run can tell: what was never delivered where it should have been."""
+"""The checks of a complete run: validity, agreement, and that replicas end alike.
+
+They are about deliveries that never came, which only the end of a run can tell from late ones.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from ...core import MessageId, ProcessId, message_name
 from ...core.ids import sender_of
 from ...trace.schema import FINAL, RunInfo
 from .reporter import AT_THE_END, Reporter, groups_text
-from .state import LogState, WatchState
+from .state import Track, WatchState
 
 
 def check_end(info: RunInfo, state: WatchState, report: Reporter) -> None:
@@ -32,53 +35,53 @@ def check_end(info: RunInfo, state: WatchState, report: Reporter) -> None:
 
 
 def _faulty(info: RunInfo, state: WatchState) -> set[ProcessId]:
-    """A member is correct if the run says so; a client unless it crashed and did not come back."""
+    """Members that run.json does not list as correct, and clients that crashed and did not restart."""
     members = {process for group in info.groups for process in group.processes}
     down = {process for process, (_, is_down) in state.down.items() if is_down and process not in members}
     return down | (members - set(info.correct))
 
 
-def _judged(info: RunInfo, state: WatchState) -> list[LogState]:
-    logs = [state.logs[process << 1 | FINAL] for process in info.correct]
-    return [log for log in logs if not log.halted and not log.diverged]
+def _judged(info: RunInfo, state: WatchState) -> list[Track]:
+    tracks = [state.tracks[process << 1 | FINAL] for process in info.correct]
+    return [track for track in tracks if not track.halted and not track.diverged]
 
 
 def _missing(info: RunInfo, state: WatchState) -> dict[MessageId, list[ProcessId]]:
-    """Messages that correct processes lack: their group never delivered it, or they are behind their group."""
+    """Message -> correct processes that lack it: their whole group does, or they end before others of their group."""
     missing: dict[MessageId, list[ProcessId]] = {}
-    logs = _judged(info, state)
+    tracks = _judged(info, state)
     for message, one in state.open.items():
-        lacking = [log.process for log in logs if log.group in one.left]
+        lacking = [track.process for track in tracks if track.group in one.left]
         if lacking:
             missing[message] = lacking
-    for log in logs:
-        assert log.group is not None, "a correct process is in a group"
-        group = state.groups[log.group]
-        for message in group.msgs[max(0, log.next - group.base) :]:
-            if message not in state.repeated:  # it may be in what this log has
-                missing.setdefault(message, []).append(log.process)
+    for track in tracks:
+        assert track.group is not None, "a correct process is in a group"
+        group = state.groups[track.group]
+        for message in group.msgs[max(0, track.next - group.base) :]:
+            if message not in state.repeated:  # the process may have delivered it at its other position
+                missing.setdefault(message, []).append(track.process)
     return missing
 
 
 def _witness(state: WatchState, message: MessageId, missing: list[ProcessId]) -> ProcessId | None:
-    """Somebody who has it."""
+    """A process that delivered the message, if any did."""
     one = state.open.get(message)
     if one is not None:
         done = [group for group in one.dst if group not in one.left]
     else:
         done = [group.id for group in state.groups.values() if message in group.msgs]
     members = [process for group in done for process in state.groups[group].members if process not in missing]
-    return max(members, key=lambda process: state.logs[process << 1 | FINAL].next, default=None)
+    return max(members, key=lambda process: state.tracks[process << 1 | FINAL].next, default=None)
 
 
 def _check_same_end(info: RunInfo, state: WatchState, report: Reporter) -> None:
-    logs = _judged(info, state)
+    tracks = _judged(info, state)
     for group in state.groups.values():
-        mine = [log for log in logs if log.group == group.id]
-        longest = max(mine, key=lambda log: log.next, default=None)
-        for log in mine:
-            if longest is not None and group.base <= log.next < min(longest.next, group.end):
-                message = group.msgs[log.next - group.base]
-                one = f"{report.name(log.process)} delivered {log.next} messages and then nothing"
+        mine = [track for track in tracks if track.group == group.id]
+        longest = max(mine, key=lambda track: track.next, default=None)
+        for track in mine:
+            if longest is not None and group.base <= track.next < min(longest.next, group.end):
+                message = group.msgs[track.next - group.base]
+                one = f"{report.name(track.process)} delivered {track.next} messages and then nothing"
                 what = f"{one}, while {report.name(longest.process)} went on with {message_name(message)}"
-                report.fail("replicas", [message], [log.process, longest.process], what)
+                report.fail("replicas", [message], [track.process, longest.process], what)

@@ -1,14 +1,15 @@
-"""What survives a kill: the state of a watch, with the batch it belongs to, and the verdict log.
+"""The checkpoint of a watch: a folder from which a killed watch goes on, and repeats and misses no violation.
 
-    DIR/state.msgpack     the state; replaced as a whole
+    DIR/state.msgpack     the state after the last committed batch; replaced as a whole
     DIR/violations.jsonl  one line for each violation
-    DIR/spark             where Spark notes which files belong to which batch
-    DIR/handed            batches that are handed over as files (Spark Connect only)
-    DIR/lock              held by the watch that is at work
+    DIR/spark             Spark's own checkpoint: which files belong to which batch
+    DIR/handed            batches on their way from a Spark Connect server to the watch (`_spool.py`)
+    DIR/lock              held by the watch that is running
 
-A batch is committed in two steps: its violations are appended to the log, then the state is replaced. The state says
-how long the log was then. Killed between the two, the next watch cuts the log back to what its state says, is given the
-same batch by Spark, and appends the same lines. Killed after both, it is given the batch again and passes it over.
+A batch is committed in two steps: its violations are appended to violations.jsonl, then the state is replaced, which
+says how long that file is now. A watch that is killed between the two leaves lines too many: the next watch cuts the
+file back to the length in the state, gets the same batch from Spark again, and appends the same lines. After both steps
+Spark may still repeat the batch; the state has its number, so it is skipped.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from typing import Any
 import msgspec
 
 from ...core import UsageError
-from .._whole import write_whole
+from ...trace.whole import write_whole
 from ..checks.findings import Violation
 from .state import VERSION, WatchState
 
-_FRESH = "name an empty folder as --checkpoint to begin anew"
+_FRESH = "name an empty folder as --checkpoint to start over"
 
 
 class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.journal = folder / "violations.jsonl"
+        self.violations = folder / "violations.jsonl"
         self.spark = folder / "spark"
-        self.handed = folder / "handed"
+        self.spool = folder / "handed"
         self._state_file = folder / "state.msgpack"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -44,25 +45,25 @@ class Checkpoint:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._lock.close()
-            raise UsageError(f"{folder}: another watch is at work there") from error
+            raise UsageError(f"{folder}: another watch is using this checkpoint") from error
 
     def close(self) -> None:
         self._lock.close()
 
     def load(self, run_id: str) -> WatchState:
-        """The state to go on with: of this run, and not older or newer than what goes with it."""
+        """The state to go on with. Refuses one of another run, and one that does not fit the other files here."""
         if not self._state_file.exists():
             if self.spark.exists() and any(self.spark.glob("offsets/[0-9]*")):
                 raise UsageError(f"{self.folder}: {self._state_file.name} is missing; {_FRESH}")
             state = WatchState(run_id)
-            self.commit(state, [])  # before Spark notes anything: a state that is missing later was lost
+            self.commit(state, [])  # before Spark writes anything: if the state is missing later, it was lost
         else:
             state = self._read()
         if state.run_id != run_id:
             raise UsageError(f"{self.folder} belongs to the run {state.run_id}, not to {run_id}; {_FRESH}")
         if state.batch >= 0 and not (self.spark / "offsets" / str(state.batch)).exists():
-            raise UsageError(f"{self.folder}: Spark's notes of batch {state.batch} are missing; {_FRESH}")
-        self._cut_journal(state.journal_bytes)
+            raise UsageError(f"{self.folder}: Spark's record of batch {state.batch} is missing; {_FRESH}")
+        self._cut_violations(state.violations_bytes)
         return state
 
     def _read(self) -> WatchState:
@@ -74,22 +75,22 @@ class Checkpoint:
             raise UsageError(f"{self._state_file} was written by another version of amcast; {_FRESH}")
         return state
 
-    def _cut_journal(self, size: int) -> None:
-        with self.journal.open("ab") as journal:
-            if journal.tell() < size:
-                raise UsageError(f"{self.journal} is shorter than its state says; {_FRESH}")
-            journal.truncate(size)
+    def _cut_violations(self, size: int) -> None:
+        with self.violations.open("ab") as file:
+            if file.tell() < size:
+                raise UsageError(f"{self.violations} is shorter than {self._state_file.name} says; {_FRESH}")
+            file.truncate(size)
 
     def commit(self, state: WatchState, found: list[Violation]) -> None:
         lines = [msgspec.json.encode(self._line(state, violation)) + b"\n" for violation in found]
         if lines:
-            with self.journal.open("ab") as journal:
-                journal.truncate(state.journal_bytes)
-                journal.seek(0, os.SEEK_END)
-                journal.write(b"".join(lines))
-                journal.flush()
-                os.fsync(journal.fileno())
-            state.journal_bytes += sum(map(len, lines))
+            with self.violations.open("ab") as file:
+                file.truncate(state.violations_bytes)
+                file.seek(0, os.SEEK_END)
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            state.violations_bytes += sum(map(len, lines))
         write_whole(self._state_file, msgspec.msgpack.encode(state))
 
     @staticmethod

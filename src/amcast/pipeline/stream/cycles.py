@@ -1,8 +1,10 @@
-"""Cycles among what can't be merged now: proof of a wrong order, whatever comes later.
+"""Finds cycles in the order of messages, as soon as no later delivery can make the order right.
 
-A lane is what a group delivered and has not merged, only messages to several groups. A message that a lane lacks comes
-after all of it, if it ever comes. So the merge of the finished run can be tried on what is there: a lane that has ended
-waits for whatever it lacks. What is stuck then is stuck for ever.
+The lane of a group holds the messages to several groups that it delivered and that are not merged yet. A message that a
+group has yet to deliver comes after all that is in its lane. For example, g1 delivered a and not b, g2 delivered b and
+not a: whatever follows, g1 has a before b and g2 has b before a. So the lanes are merged as if the run ended here, and
+at the end of its lane a group may take any message that the lane lacks. Messages that can't be merged even so are in a
+cycle, or behind one.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ Destinations = Mapping[MessageId, Sequence[GroupId]]
 
 
 class Cycle(NamedTuple):
-    """lanes[i] has messages[i] before messages[i + 1], the last one has the last before the first."""
+    """Lane i has message i before message i + 1; the last lane has the last message before the first one."""
 
     messages: list[MessageId]
     lanes: list[GroupId]
 
 
 def find_cycle(lanes: Lanes, dst: Destinations) -> Cycle | None:
-    """One of two messages if there is any, else one among the heads; None if all can be merged."""
+    """A cycle of two messages if there is one, else the shortest among heads of lanes; None if all can be merged."""
     stuck, absent = _stuck(lanes, dst)
     if not stuck:
         return None
@@ -33,7 +35,7 @@ def find_cycle(lanes: Lanes, dst: Destinations) -> Cycle | None:
 
 
 def _stuck(lanes: Lanes, dst: Destinations) -> tuple[Lanes, Lanes]:
-    """What is left of each lane when all that can be merged is, and what each lane lacks of it."""
+    """For each lane: its messages that can't be merged, and those of other lanes that its group has yet to deliver."""
     present = {group: set(lane) for group, lane in lanes.items()}
     absent: Lanes = {group: [] for group in lanes}
     waits: dict[MessageId, int] = {}
@@ -53,7 +55,7 @@ def _stuck(lanes: Lanes, dst: Destinations) -> tuple[Lanes, Lanes]:
             waits[message] -= 1
             if not waits[message]:
                 for home in dst[message]:
-                    if heads[home] < len(lanes[home]):  # else it waited for this message at its end
+                    if heads[home] < len(lanes[home]):  # else the lane lacks the message, and had come to its end
                         heads[home] += 1
                         moved.append(home)
     left = {group: lane[heads[group] :] for group, lane in lanes.items() if heads[group] < len(lane)}
@@ -75,15 +77,15 @@ def _inversion(lanes: Lanes, absent: Lanes, dst: Destinations) -> Cycle | None:
     for (one, other), found in sorted(pairs.items()):
         found.sort()
         for (_, there, first), (_, then, second) in pairwise(found):
-            if then < there:  # ties here are sorted by the place there, so a fall is an inversion
+            if then < there:  # `one` has first before second, `other` has second before first
                 return Cycle([first, second], [one, other])
     return None
 
 
 def _among_heads(lanes: Lanes, dst: Destinations) -> Cycle:
-    """The shortest cycle of heads: each head waits for a lane that has another one."""
+    """The shortest cycle: each head waits until it is at the head of another lane too, which has another head."""
     head = {group: lane[0] for group, lane in lanes.items()}
-    # From a message to those that come after it in a lane of which it is the head.
+    # Message -> (lane, message that comes after it in this lane), where it is the head and both are heads of lanes.
     after: dict[MessageId, list[tuple[GroupId, MessageId]]] = {}
     for message in dict.fromkeys(head.values()):
         for group in dst[message]:

@@ -1,4 +1,4 @@
-"""What a watch has to say: verdicts so far, and each violation once, in the words of the other checkers."""
+"""Collects what a watch found: the verdict on each property so far, and each violation once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reporter:
             self._state.reasons[name] = reason
 
     def unjudged(self, reason: str) -> None:
-        """A log is not followed any more: what holds elsewhere may be broken there."""
+        """Some deliveries are not judged any more: they may break any property, so no verdict is "pass" from now on."""
         self._state.unjudged = reason
         for name in (*ONLINE, "timestamps"):
             if name in self._state.verdicts:

@@ -1,8 +1,8 @@
-"""All that a watch remembers between two batches, as plain data that is written down with the batch it belongs to.
+"""All that a watch remembers between two batches, as plain data that the checkpoint stores with the batch's number.
 
-It is bounded by what is in flight: rows that not every replica has confirmed, messages that not every destination has
-delivered, files that came too early. What is settled is forgotten, except that it was there: sequence numbers of a
-sender close up to a few ranges.
+It is bounded by what is in flight: deliveries that not every replica has made yet, messages that not every destination
+group has delivered, rows that came too early. Of settled messages only the ids stay, as ranges: if the messages 0 to
+999 of a sender are settled, that is one range.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from ...core.ids import sender_of, seq_of
 VERSION = 1
 
 
-class LogState(msgspec.Struct):
-    """The log of one process, final or optimistic."""
+class Track(msgspec.Struct):
+    """How far the deliveries of one process, final or optimistic, have been followed."""
 
     process: ProcessId
     kind: int
-    group: GroupId | None  # None: a stranger delivers
-    next: int = 0  # the position that comes next
-    early: dict[int, tuple[MessageId, int | None]] = {}  # rows that came before the ones before them
+    group: GroupId | None  # None: the process is in no group of run.json
+    next: int = 0  # the first position that is not taken yet
+    # By position, message and timestamp of rows that came out of order: 7 and 8 are here, 6 is not. They wait for 6.
+    early: dict[int, tuple[MessageId, int | None]] = {}
     gap_since: int | None = None  # the trigger at which `early` began to wait
-    halted: bool = False  # a row is lost: what follows is not judged
-    diverged: bool = False  # it contradicted another replica: it is not compared any more
-    misnumbered: bool = False  # reported: the first of a log counts
+    halted: bool = False  # a row was lost: later deliveries of this process are not judged
+    diverged: bool = False  # it contradicted another replica: they are not compared any more
+    misnumbered: bool = False  # a violation of positions was reported: one for each track is enough
     last_ts: int | None = None
 
 
 class GroupState(msgspec.Struct):
-    """The log of a group: what the first of its replicas delivered at each position."""
+    """What a group delivered: at each position, what the first of its replicas to get there delivered."""
 
     id: GroupId
     members: tuple[ProcessId, ...]
-    base: int = 0  # the position of the first row held; all replicas have confirmed what comes before
+    base: int = 0  # the position of msgs[0]; earlier ones are forgotten, since all replicas delivered them
     msgs: list[MessageId] = []
     stamps: list[int | None] = []
-    lane: list[MessageId] = []  # messages to several groups, and unknown ones, that are not merged yet
+    lane: list[MessageId] = []  # its deliveries that are not merged yet: messages to several groups, and unknown ones
     last_ts: int | None = None
     halted: bool = False  # none of its replicas is judged any more
 
@@ -54,20 +55,20 @@ class Open(msgspec.Struct):
 
     sender: ProcessId
     dst: tuple[GroupId, ...]
-    left: list[GroupId]  # groups that have not delivered it
+    left: list[GroupId]  # destination groups that have not delivered it
     ts: int | None = None
-    dropped: bool = False  # part of a cycle that was reported: the merge goes on without it
-    guessed: list[ProcessId] = []  # who delivered it optimistically
+    dropped: bool = False  # it was in a cycle that was reported: the merge goes on without it
+    guessed: list[ProcessId] = []  # processes that delivered it optimistically
 
 
 class Unknown(msgspec.Struct):
-    """A message that was delivered and whose multicast has not arrived."""
+    """A message that was delivered before the row of its multicast arrived."""
 
-    since: int
+    since: int  # the trigger at which it was first delivered
     rows: list[tuple[ProcessId, int, int, int | None]] = []  # process, kind, position, timestamp
 
 
-class Seen(msgspec.Struct):
+class MessageSet(msgspec.Struct):
     """A set of messages, as ranges of the sequence numbers of each sender."""
 
     starts: dict[ProcessId, list[int]] = {}
@@ -107,32 +108,34 @@ class Seen(msgspec.Struct):
 
 
 class WatchState(msgspec.Struct):
+    """The state of a watch. Fields with a `name` are called so in files of version 1."""
+
     run_id: str
     version: int = VERSION
-    batch: int = -1  # the last one that is in here
+    batch: int = -1  # the last one whose rows were verified
     tick: int = 0  # triggers seen, with or without rows
-    journal_bytes: int = 0  # how much of the verdict log belongs to this state
-    logs: dict[int, LogState] = {}  # by process << 1 | kind
+    violations_bytes: int = msgspec.field(default=0, name="journal_bytes")  # the length of violations.jsonl
+    tracks: dict[int, Track] = msgspec.field(default_factory=dict, name="logs")  # by process << 1 | kind
     groups: dict[GroupId, GroupState] = {}
     open: dict[MessageId, Open] = {}
     unknown: dict[MessageId, Unknown] = {}
-    settled: Seen = msgspec.field(default_factory=Seen)
-    restored: dict[ProcessId, list[int]] = {}
+    settled: MessageSet = msgspec.field(default_factory=MessageSet)
+    restored: dict[ProcessId, list[int]] = {}  # positions from which a process delivers on, with state from others
     down: dict[ProcessId, tuple[int, bool]] = {}  # when a process last crashed or restarted, and whether it crashed
-    stamps: dict[int, MessageId] = {}  # timestamps that another message might still get
+    stamps: dict[int, MessageId] = {}  # timestamp -> its message, while another message could still get the same
     order_off: bool = False  # enough cycles were reported: order is not followed any more
     verdicts: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    violations: dict[str, int] = {}  # reported, by property
-    unjudged: str | None = None  # why some log is not followed any more
-    repeated: list[MessageId] = []  # messages that a group delivered again, the first few
+    violations: dict[str, int] = {}  # how many were found, by property
+    unjudged: str | None = None  # why the deliveries of some process are not judged any more
+    repeated: list[MessageId] = []  # messages that a group delivered twice; only the first hundred
     multicasts: int = 0
     deliveries: int = 0
     finished: bool = False
 
     @property
     def held(self) -> int:
-        """Rows and messages in memory: what must not grow with the length of a run."""
-        logs = sum(len(log.early) for log in self.logs.values())
+        """How many rows and messages are in memory: it must not grow with the length of a run."""
+        tracks = sum(len(track.early) for track in self.tracks.values())
         groups = sum(len(group.msgs) + len(group.lane) for group in self.groups.values())
-        return logs + groups + len(self.open) + len(self.unknown) + len(self.stamps) + self.settled.ranges
+        return tracks + groups + len(self.open) + len(self.unknown) + len(self.stamps) + self.settled.ranges

@@ -1,8 +1,8 @@
-"""Runs the stream: every batch goes through the verifier and is committed; the end of the run is noticed.
+"""Runs the stream: passes every batch to the verifier, commits it to the checkpoint, and notices the end of the run.
 
-The run has ended when `run.json` says `complete` and a trigger that began afterwards finds no new file: whoever writes
-a run writes its last file first and `run.json` last. Triggers without rows count as well, since what is late is late
-by triggers.
+A run is written so that `run.json` says `complete` after the last file is there. So the run has ended when a trigger
+that began after `run.json` said so finds no new file. Triggers without rows are passed to the verifier too, since it
+counts in triggers how late a row is.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ...trace import read_run_info
 from ...trace.schema import RunInfo
 from .._errors import first_line
 from ..checks.findings import Verdict, Violation
-from ..session import is_connect
-from ._handed import handed_batches, writer_of
+from ..spark import is_connect
+from ._spool import spool_writer, spooled_batches
 from .checkpoint import Checkpoint
 from .reporter import verdict_of
-from .rows import arrived_of, growing_run
+from .source import arrived_of, growing_run
 from .verifier import Arrived, Verifier
 
 Event = dict[str, Any]
@@ -66,15 +66,15 @@ class Watch:
     # ------------------------------------------------------------------------------------- two ways to run
 
     def run_once(self) -> Verdict:
-        """What is there now, and no more."""
+        """Verifies the files that are there now, and ends."""
         try:
-            info = read_run_info(self._folder)  # before the files: what is complete now has all of them
+            info = read_run_info(self._folder)  # before the files: if it says complete, all files are there
             query = self._start({"availableNow": True})
             try:
                 self._await(query.awaitTermination)
             finally:
                 _stop(query)
-            self._take_handed()
+            self._take_spooled()
             if not self._batches:
                 self._idle()
             if info.complete:
@@ -84,7 +84,7 @@ class Watch:
             self._close()
 
     def run(self, trigger_s: float = 1.0, wait: Callable[[float], Any] | None = None) -> Verdict:
-        """Until the run is complete."""
+        """Verifies until the run is complete."""
         pause = wait or threading.Event().wait
         try:
             query = self._start({"processingTime": f"{int(trigger_s * 1000)} milliseconds"})
@@ -93,7 +93,7 @@ class Watch:
                     info = self._reread()
                     seen = self._batches
                     self._await(query.processAllAvailable)
-                    self._take_handed()
+                    self._take_spooled()
                     if seen == self._batches:
                         self._idle()
                     if info.complete:
@@ -107,13 +107,13 @@ class Watch:
             self._close()
 
     def _close(self) -> None:
-        """After this no batch is committed, also none that Spark's thread is at."""
+        """After this no batch is committed, not even one that Spark's thread is just taking."""
         with self._lock:
             self._is_closed = True
             self._checkpoint.close()
 
     def _start(self, trigger: dict[str, Any]) -> StreamingQuery:
-        takes = writer_of(self._checkpoint.handed) if is_connect(self._spark) else self._on_batch
+        takes = spool_writer(self._checkpoint.spool) if is_connect(self._spark) else self._on_batch
         stream = growing_run(self._spark, self._folder).writeStream.foreachBatch(takes)
         stream = stream.option("checkpointLocation", str(self._checkpoint.spark.resolve()))
         return stream.trigger(**trigger).start()
@@ -127,7 +127,7 @@ class Watch:
             raise UsageError(f"{self._folder}: the watch stopped: {first_line(self._error or error)}") from error
 
     def _reread(self) -> RunInfo:
-        """The description may be replaced at this very moment: then the one before holds for another trigger."""
+        """If run.json is just being replaced and can't be read, the one before holds until the next trigger."""
         try:
             self._info = read_run_info(self._folder)
         except UsageError:
@@ -139,14 +139,14 @@ class Watch:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
-            if batch > self.state.batch:  # else it was committed here, and Spark was killed before it noted that
+            if batch > self.state.batch:  # else it was committed before a kill, and Spark repeats it
                 self._take(batch, frame.toArrow())
         except Exception as error:
             self._error = error
             raise
 
-    def _take_handed(self) -> None:
-        for batch, rows in handed_batches(self._checkpoint.handed):
+    def _take_spooled(self) -> None:
+        for batch, rows in spooled_batches(self._checkpoint.spool):
             if batch > self.state.batch:
                 self._take(batch, rows)
 
@@ -154,7 +154,7 @@ class Watch:
         rows, written_ms = arrived_of(table)
         with self._lock:
             if self._is_closed:
-                raise UsageError("the watch is over")  # in silence, Spark would note the batch as taken
+                raise UsageError("the watch is over")  # without an error Spark would count the batch as done
             self._batches += 1
             found = self._verifier.feed(rows)
             self.state.batch = batch
@@ -185,7 +185,7 @@ class Watch:
         return {"batch": self.state.batch, "trigger": self.state.tick}
 
     def status(self, what: str) -> Event:
-        """How things stand, as an event."""
+        """The verdicts and counts so far, as an event."""
         state = self.state
         return {
             "event": what,
@@ -203,5 +203,5 @@ class Watch:
 
 
 def _stop(query: StreamingQuery) -> None:
-    with suppress(Exception):  # a session that is gone has no queries either
+    with suppress(Exception):  # the Spark session may have ended, and the query with it
         query.stop()

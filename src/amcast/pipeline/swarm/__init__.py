@@ -1,7 +1,7 @@
-"""Thousands of simulations as one Spark job: every cell, every seed, each run checked where it ran.
+"""Fuzzing on Spark: thousands of simulated runs as one job, each checked in the task that ran it.
 
-The one part of the pipeline that knows the simulator. Nothing of a run travels but its counts and, if it broke
-something, the scenario that breaks it.
+The one part of the pipeline that knows the simulator. Of a run only its counts come back and, if it violated a
+property, its scenario.
 """
 
 from .job import SwarmResult, run_swarm

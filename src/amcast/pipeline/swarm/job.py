@@ -1,6 +1,6 @@
 """Runs the waves of a plan on Spark, two at a time, so that no core waits for the slowest task of a wave.
 
-Counts are added up in Spark; what comes back for a wave is one row a cell, with the schedules that broke something.
+Counts are added up in Spark: of a wave, one row for each cell comes back, with the schedules that violate a property.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...core import UsageError
 from .._errors import first_line
-from ..session import is_connect
+from ..spark import is_connect
 from .plan import COUNTS, CellTotals, Chunk, Found, Plan, SwarmSpec
 from .store import SwarmStore, WaveResult
 from .task import ROWS_DDL, task
@@ -30,7 +30,7 @@ class SwarmResult(msgspec.Struct, frozen=True):
     spec: SwarmSpec
     cells: tuple[CellTotals, ...]  # in the order of the spec
     found: tuple[Found, ...]  # by cell and seed
-    resumed: int  # waves that an earlier call had finished
+    resumed: int  # waves that an earlier swarm in the same folder had finished
 
     @property
     def violations(self) -> int:
@@ -40,7 +40,7 @@ class SwarmResult(msgspec.Struct, frozen=True):
 def run_swarm(
     spark: SparkSession, plan: Plan, out: Path | None = None, progress: Progress | None = None
 ) -> SwarmResult:
-    """With `out`, waves that are there already are not run again; its plan must be this one (see `SwarmStore.plan`)."""
+    """With `out`, waves whose results are in that folder are not run again. The folder must be of the same plan."""
     store = None if out is None else SwarmStore(out)
     results: list[WaveResult] = []
     waves = plan.waves()
@@ -64,7 +64,7 @@ def run_swarm(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         if running:
-            with suppress(Exception):  # a session that is gone has no jobs either
+            with suppress(Exception):  # the Spark session may have ended, and its jobs with it
                 spark.interruptAll() if is_connect(spark) else spark.sparkContext.cancelAllJobs()
     return _add_up(plan.spec, results, len(finished))
 
@@ -94,7 +94,7 @@ def _result_of(future: Future[WaveResult]) -> WaveResult:
     except UsageError:
         raise
     except Exception as error:
-        # What a task raised is the last line of its traceback, not the first of Spark's page.
+        # Spark's error is a page long; the line of interest is the last one of the traceback from the task.
         lines = str(error).splitlines()
         told = next((line for line in lines if "Error: " in line and "Exception: Traceback" not in line), None)
         raise UsageError(f"a task of the swarm failed: {(told or first_line(error)).strip()}") from error

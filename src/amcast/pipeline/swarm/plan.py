@@ -1,9 +1,9 @@
-"""What a swarm is to do, cut into pieces: a function of its parameters and of what one run costs, nothing else.
+"""The plan of a swarm: which seeds run in which task and job. It follows from the parameters and the cost of a run.
 
 A cell is one way to fuzz: a protocol, the size of its groups, their number, and the kinds of faults. Every cell runs
-the same seeds. Seeds of a cell are cut into chunks, one a task; chunks are gathered into waves, one a job. A wave is
-what is finished or not: it is written down as a whole, and a swarm that was stopped goes on with those that are
-missing. Chunks of all cells take turns, so that a swarm that was stopped has seen something of each.
+the same seeds. The seeds of a cell are cut into chunks, one a task; chunks are gathered into waves, one a job. The
+result of a wave is stored as a whole, and a swarm that was stopped goes on with the waves that are missing. Chunks of
+all cells take turns, so that a swarm that was stopped has tried something in each cell.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 
 from ...core import UsageError
 
-TASK_SECONDS = 5.0  # a task costs Spark some 0.1 s: this is what makes it cheap
+_TASK_SECONDS = 5.0  # long, since each task costs Spark some 0.1 s
 _TASK_SECONDS_MIN = 1.0
 _CHUNKS_A_CORE = 2  # in a wave
 
 
 class Cell(msgspec.Struct, frozen=True):
     protocol: str
-    faults: str = "all"  # as on the command line: all, none, or names with commas between
-    replicas: int | None = None  # None: as many as the protocol has by default
+    faults: str = "all"  # as on the command line: all, none, or crash,partition,...
+    replicas: int | None = None  # None: the protocol's usual number
     groups: int | None = None  # None: drawn for each seed
 
     def title(self) -> str:
@@ -39,12 +39,12 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class SwarmSpec(msgspec.Struct, frozen=True):
-    """Two swarms with equal specs do the same."""
+    """Swarms with equal specs run the same schedules."""
 
     cells: tuple[Cell, ...]
     seeds: int
     first_seed: int = 0
-    variant: str | None = None  # "module:attribute" that gives another ProtocolSpec: for protocols under test
+    variant: str | None = None  # "module:function" that makes a ProtocolSpec: tests put broken protocols in
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A schedule that breaks a protocol, with all that is needed to see it again."""
+    """A schedule that violates a property, with all that is needed to replay it."""
 
     cell: int
     seed: int
@@ -84,11 +84,11 @@ class Found(msgspec.Struct, frozen=True):
     explanation: str
     faults: list[str]  # the plan in words, of the shrunk scenario if there is one
     scenario: dict[str, Any]
-    shrunk: dict[str, Any] | None = None  # only the first few of a task are
+    shrunk: dict[str, Any] | None = None  # None: only the first few of a task are shrunk
 
 
 class CellTotals(msgspec.Struct, frozen=True):
-    """What was tried in a cell. `violations` counts all schedules that broke something, kept or not."""
+    """What was tried in a cell. `violations` counts all schedules that violate a property, also those not kept."""
 
     cell: int
     schedules: int = 0
@@ -127,12 +127,12 @@ def make_cells(
 
 
 def make_plan(spec: SwarmSpec, run_seconds: Sequence[float], cores: int) -> Plan:
-    """`run_seconds` is what one schedule of each cell takes. Small swarms have small tasks, so that all cores work."""
+    """`run_seconds` is what one schedule of each cell takes. Small swarms get short tasks, so that all cores work."""
     if spec.seeds < 1 or not spec.cells:
         raise UsageError("a swarm needs at least one seed and one protocol")
     assert len(run_seconds) == len(spec.cells), "every cell has been probed"
     costs = [max(seconds, 1e-4) for seconds in run_seconds]
     whole = sum(costs) * spec.seeds
-    task_s = max(_TASK_SECONDS_MIN, min(TASK_SECONDS, whole / (cores * _CHUNKS_A_CORE)))
+    task_s = max(_TASK_SECONDS_MIN, min(_TASK_SECONDS, whole / (cores * _CHUNKS_A_CORE)))
     sizes = tuple(max(1, min(spec.seeds, round(task_s / cost))) for cost in costs)
     return Plan(spec, sizes, max(1, cores) * _CHUNKS_A_CORE)

@@ -1,6 +1,6 @@
-"""The folder of a swarm: what it is to do (`swarm.json`), and one Parquet file for each wave that is done.
+"""The folder of a swarm: its plan (`swarm.json`), and one Parquet file for each wave that is finished.
 
-A file appears whole or not at all, so whatever is there counts, and what is missing is run again.
+A file appears whole or not at all: a wave whose file is there is finished, any other is run again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import UsageError
-from .._whole import write_whole
+from ...trace.whole import write_whole
 from .plan import COUNTS, CellTotals, Found, Plan, SwarmSpec
 from .task import ROWS
 
@@ -31,11 +31,11 @@ class SwarmStore:
         self._waves = folder / _WAVES
 
     def plan(self, spec: SwarmSpec) -> Plan | None:
-        """The plan of the swarm that was begun here, None if none was. Another swarm's folder is refused."""
+        """The plan of the swarm that was begun here, None if none was. Refuses the folder of another swarm."""
         file = self._folder / _PLAN_FILE
         if not file.exists():
             if self._folder.exists() and (not self._folder.is_dir() or any(self._folder.iterdir())):
-                raise UsageError(f"{self._folder} is there and is no swarm: choose another folder")
+                raise UsageError(f"{self._folder} exists and is not the folder of a swarm: choose another folder")
             return None
         try:
             plan = msgspec.json.decode(file.read_bytes(), type=Plan)
@@ -47,9 +47,9 @@ class SwarmStore:
         return plan
 
     def begin(self, plan: Plan) -> dict[int, WaveResult]:
-        """What was finished earlier, by the number of the wave."""
+        """The results of waves that were finished earlier, by the number of the wave."""
         known = self.plan(plan.spec)
-        assert known is None or known == plan, "whoever goes on with a swarm goes on with its plan"
+        assert known is None or known == plan, "a swarm that was begun goes on with its own plan"
         try:
             self._waves.mkdir(parents=True, exist_ok=True)
             if known is None:
@@ -97,7 +97,7 @@ def _read(file: Path) -> WaveResult:
     try:
         rows = pq.read_table(file, schema=ROWS).to_pylist()
         found = [msgspec.json.decode(row["found"], type=Found) for row in rows if row["found"] is not None]
-    except Exception as error:  # corrupt bytes make the library fail in ways that it does not list
-        raise UsageError(f"{file}: not a whole file of a swarm; remove it and the wave is run again") from error
+    except Exception as error:  # corrupt bytes make the library raise errors that it does not document
+        raise UsageError(f"{file}: not a whole file of a swarm: remove it, and the wave is run again") from error
     counted = [row for row in rows if row["found"] is None]
     return WaveResult([CellTotals(row["cell"], *(row[name] for name in COUNTS)) for row in counted], found)

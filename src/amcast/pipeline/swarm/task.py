@@ -1,6 +1,6 @@
-"""What a task does: runs its seeds one after the other, checks each, and shrinks the first that break something.
+"""A task of a swarm: runs its seeds one after the other, checks each run, and shrinks the first violations.
 
-A task is a function of its chunk: run again, after a worker was lost, it says the same.
+Its result is a function of its chunk of seeds: if Spark runs it again, after a worker was lost, the result is the same.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ...sim import Scenario, SimResult, parse_kinds, simulate
 from ...sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from .plan import COUNTS, Cell, Chunk, Found, SwarmSpec
 
-FOUND_MAX = 20  # of one task: who finds more has a protocol that never works
+FOUND_MAX = 20  # violations that a task keeps: if there are more, the protocol never works
 SHRUNK_MAX = 2
 SHRINK_TRIES = 60
+_PROBE_RUNS = 6
 
 ROWS = pa.schema([("cell", pa.int32()), *((name, pa.int64()) for name in COUNTS), ("found", pa.string())])
 ROWS_DDL = f"cell int, {', '.join(f'{name} bigint' for name in COUNTS)}, found string"
@@ -33,7 +34,7 @@ def scenario_of(cell: Cell, seed: int) -> Scenario:
 
 
 def runner(variant: str | None) -> Run:
-    """The simulator as it is, or with the protocol that an attribute of an importable module gives."""
+    """The simulator, or the simulator with the protocol that `variant`, "module:function", makes."""
     if variant is None:
         return simulate
     module, _, name = variant.partition(":")
@@ -44,20 +45,17 @@ def runner(variant: str | None) -> Run:
     return partial(simulate, spec=build())
 
 
-def probe_cell(
-    cell: Cell, seed: int, clock: Callable[[], float], runs_max: int = 6, variant: str | None = None
-) -> float:
-    """How many of the clock's seconds a schedule takes; says what is wrong with a cell before a job starts."""
-    run = runner(variant)
-    fuzz_one(scenario_of(cell, seed), run)  # the first one warms up
+def probe_cell(cell: Cell, seed: int, clock: Callable[[], float]) -> float:
+    """How many of the clock's seconds a schedule takes. Raises what is wrong with a cell, before a job starts."""
+    fuzz_one(scenario_of(cell, seed))  # to warm up
     start = clock()
-    for number in range(runs_max):
-        fuzz_one(scenario_of(cell, seed + number), run)
-    return (clock() - start) / runs_max
+    for number in range(_PROBE_RUNS):
+        fuzz_one(scenario_of(cell, seed + number))
+    return (clock() - start) / _PROBE_RUNS
 
 
 def task(spec: SwarmSpec, wave: list[Chunk]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for mapInArrow: rows are numbers of chunks of the wave."""
+    """The function for mapInArrow. Its rows are indexes into the wave: which chunks to run."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -68,7 +66,7 @@ def task(spec: SwarmSpec, wave: list[Chunk]) -> Callable[[Iterator[pa.RecordBatc
 
 
 def run_chunk(spec: SwarmSpec, chunk: Chunk) -> pa.RecordBatch:
-    """One row of counts, and one for each schedule kept that broke something."""
+    """One row of counts, and one for each violation that is kept."""
     run = runner(spec.variant)
     cell = spec.cells[chunk.cell]
     counts = dict.fromkeys(COUNTS, 0)

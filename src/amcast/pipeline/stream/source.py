@@ -1,8 +1,8 @@
-"""The tables of a growing run as one stream, and its batches as the rows that the verifier takes.
+"""The tables of a growing run as one Spark stream, and the batches of the stream as rows for the verifier.
 
-Any new Parquet file in `multicasts/`, `deliveries/` or `faults/` counts, whatever it is called; names that start with
-`.` or `_` and other endings are passed over. A file must appear whole (write it under a hidden name and rename it) and
-never change. Our own drivers call them `deliveries/<process>-<sequence>.parquet`. The folders need not exist yet.
+Any new Parquet file in `multicasts/`, `deliveries/` or `faults/` is read, whatever its name, unless it starts with `.`
+or `_`. A file must appear whole (write it under a hidden name, then rename it) and never change. The folders need not
+exist yet.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...core import UsageError
 from ..files import READ_OPTIONS
-from .verifier import Arrived, LogRows
+from .verifier import Arrived, DeliveryRows
 
 _MULTICASTS, _DELIVERIES, _FAULTS = 0, 1, 2
 
-# As in amcast.trace.schema, as far as the watch reads them.
+# The columns of amcast.trace.schema that the watch reads.
 _SCHEMAS = {
     "multicasts": "msg bigint, sender int, dst array<int>, t_us bigint",
     "deliveries": "process int, grp int, pos bigint, msg bigint, kind tinyint, ts bigint, t_us bigint",
@@ -52,7 +52,7 @@ def growing_run(spark: SparkSession, folder: Path) -> DataFrame:
         raise UsageError(
             f"{root}: Spark takes such a path for a pattern: move the run to one without any of []{{}}*?\\"
         )
-    # In braces: Spark then waits for a folder that is not there yet, instead of refusing it.
+    # With the name in braces, the path is a pattern: Spark then waits for a folder that does not exist yet.
     parts = []
     for number, (name, schema) in enumerate(_SCHEMAS.items()):
         reader = spark.readStream.options(**READ_OPTIONS, pathGlobFilter="*.parquet").schema(schema)
@@ -68,21 +68,21 @@ def growing_run(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def arrived_of(batch: pa.Table) -> tuple[Arrived, int]:
-    """The rows of a batch, and when the oldest file of it was written, in milliseconds; 0 if there is none."""
+    """The rows of a batch, and when the oldest of its files was written, in milliseconds; 0 if it has no rows."""
     table = batch.column("table").to_numpy()
     multicasts = batch.filter(pa.array(table == _MULTICASTS))
     deliveries = batch.filter(pa.array(table == _DELIVERIES))
     faults = batch.filter(pa.array(table == _FAULTS))
     rows = Arrived(
         list(zip(*(_values(multicasts, "multicasts", name) for name in ("msg", "sender", "dst")), strict=True)),
-        _logs(deliveries),
+        _deliveries(deliveries),
         list(zip(*(_values(faults, "faults", name) for name in ("process", "t_us", "what", "detail")), strict=True)),
     )
     written = batch.column("written_ms").to_numpy()
     return rows, int(written.min()) if len(written) else 0
 
 
-def _logs(deliveries: pa.Table) -> dict[tuple[int, int], LogRows]:
+def _deliveries(deliveries: pa.Table) -> dict[tuple[int, int], DeliveryRows]:
     if not len(deliveries):
         return {}
     process, grp, pos, msg, kind = (
@@ -96,7 +96,7 @@ def _logs(deliveries: pa.Table) -> dict[tuple[int, int], LogRows]:
     found = {}
     for part in np.split(order, changes):
         ts = [stamps[row] for row in part.tolist()]
-        found[int(process[part[0]]), int(kind[part[0]])] = LogRows(grp[part], pos[part], msg[part], ts)
+        found[int(process[part[0]]), int(kind[part[0]])] = DeliveryRows(grp[part], pos[part], msg[part], ts)
     return found
 
 

@@ -1,12 +1,11 @@
-"""Files and folders that appear whole or not at all: they are filled beside their place and renamed.
+"""Files and folders that appear whole or not at all: they are filled under another name, then renamed.
 
-Whatever stops the program, Ctrl-C or the end of the power, a name stands for all of it or for what was there before.
+Whenever the program is stopped, by Ctrl-C or a power cut, a name stands for the whole new content or for the old one.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,13 +29,16 @@ def write_whole(target: Path, content: bytes) -> None:
 
 @contextmanager
 def new_folder(target: Path, what: str) -> Iterator[Path]:
-    """An empty folder to fill. It becomes `target` if nothing goes wrong, and leaves no trace if something does."""
+    """An empty folder to fill. When the block ends it is renamed to `target`; after an error nothing is left of it.
+
+    `what` is the word for it in error messages, such as "report".
+    """
     refuse_occupied(target, what)
     made = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-            # One level below, because the scratch folder itself is closed to other users and what is in it is not.
+            # A temporary folder is private to its user. The folder in it gets the usual permissions, and is renamed.
             draft = Path(scratch) / what
             draft.mkdir()
             yield draft
@@ -47,8 +49,12 @@ def new_folder(target: Path, what: str) -> Iterator[Path]:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         if isinstance(error, OSError):
-            raise UsageError(f"{target}: can't write the {what} there: {error.strerror or error}") from error
+            raise cannot_write(target, what, error) from error
         raise
+
+
+def cannot_write(target: Path, what: str, error: OSError) -> UsageError:
+    return UsageError(f"{target}: can't write the {what} there: {error.strerror or error}")
 
 
 def refuse_occupied(target: Path, what: str) -> None:
@@ -56,15 +62,3 @@ def refuse_occupied(target: Path, what: str) -> None:
         raise UsageError(f"{target} exists and is not a folder: choose another place for the {what}")
     if target.is_dir() and any(target.iterdir()):
         raise UsageError(f"{target} is not empty: remove it, or choose another place for the {what}")
-
-
-def free_place(root: Path, run_ids: list[str]) -> Path:
-    """`reports/<run_id>`, with a number behind it if that is taken."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_ids[0]).strip(".-") or "run"
-    if len(run_ids) > 1:
-        name += f"-and-{len(run_ids) - 1}-more"
-    place, number = root / name, 1
-    while place.exists() or place.is_symlink():
-        number += 1
-        place = root / f"{name}-{number}"
-    return place

@@ -1,11 +1,12 @@
-"""Messages from their multicast to the moment when all their groups have delivered them in one order.
+"""Follows each message from its multicast until all its groups have delivered it, in one order.
 
-A message is *open* until every destination group has delivered it and the merge on heads has popped it: it pops when
-it is at the head of the lane of each of them. Then it is *settled*, and only the fact remains. Whatever is stuck in a
-cycle is reported with the batch that closes the cycle; one message of it is dropped then, and the merge goes on.
+A message is *open* until every destination group has delivered it and it is merged: each group has a lane, the messages
+that it delivered and that are not merged yet, and a message is merged when it is at the head of the lanes of all its
+destinations. Then it is *settled*, and only its id is kept. If messages wait for each other in a cycle, the cycle is
+reported with the batch that closes it; one of its messages is dropped, and the merge goes on without it.
 
-A delivery may come before the row that says what was multicast to whom. Its message is *unknown* for as many triggers
-as the watch is patient, and holds up its lane; then nobody multicast it.
+The row of a delivery may arrive before the row of its multicast. The message is then *unknown*, and its lane waits. If
+the multicast does not arrive within `patience` triggers, the message counts as one that nobody multicast.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from .reporter import Reporter, groups_text
 from .state import GroupState, Open, Unknown, WatchState
 
 _REPEATED_MAX = 100
-STAMPS_MAX = 1 << 20  # timestamps remembered, where an idle group lets none be forgotten
+_STAMPS_MAX = 1 << 20  # timestamps to remember while an idle group keeps them from being forgotten
 
 
-class Ledger:
+class Messages:
     def __init__(self, state: WatchState, reporter: Reporter, claims: Sequence[str]) -> None:
         self._state = state
         self._report = reporter
@@ -56,7 +57,7 @@ class Ledger:
     def deliver(
         self, process: ProcessId, kind: int, first: int, msgs: Sequence[MessageId], stamps: Sequence[int | None]
     ) -> None:
-        """Rows of one log from a position on. Of the replicas of a group the first to come there counts."""
+        """Takes deliveries of one process, from the position `first` on, that no other replica made before it."""
         known = self._state.open
         group = self._group_of(process)
         for position, (message, ts) in enumerate(zip(msgs, stamps, strict=True), first):
@@ -70,8 +71,8 @@ class Ledger:
                     self._settle_if_done(message, one)
 
     def _group_of(self, process: ProcessId) -> GroupState | None:
-        log = self._state.logs[process << 1 | FINAL]
-        return None if log.group is None else self._state.groups[log.group]
+        track = self._state.tracks[process << 1 | FINAL]
+        return None if track.group is None else self._state.groups[track.group]
 
     def _deliver(
         self, message: MessageId, one: Open, process: ProcessId, kind: int, position: int, ts: int | None
@@ -112,7 +113,7 @@ class Ledger:
     ) -> None:
         state = self._state
         if message in state.settled:
-            if kind == FINAL:  # an optimistic row of a settled message may just be late
+            if kind == FINAL:  # an optimistic delivery of a settled message may only have been read late
                 done = f"{self._report.name(process)} delivered {message_name(message)} at position {position}"
                 self._repeat(
                     message, process, f"{done}, when all its groups had delivered it: again, or not sent there"
@@ -133,7 +134,7 @@ class Ledger:
             self._report.fail("integrity", [message], processes, what)
 
     def _settle_if_done(self, message: MessageId, one: Open) -> None:
-        """Without order to follow, a message is settled when it is delivered; else when it is merged."""
+        """Settles a message that all groups delivered, unless it is to be merged: then the merge settles it."""
         merges = len(one.dst) > 1 and not one.dropped and not self._state.order_off and self._homes(one)
         if not one.left and not merges:
             self._settle(message)
@@ -143,7 +144,7 @@ class Ledger:
         self._state.settled.add(message)
 
     def forget_group(self, group: GroupState) -> None:
-        """None of its logs is judged any more: nobody waits for it."""
+        """No replica of the group is judged any more: its deliveries are not waited for."""
         group.halted = True
         group.lane.clear()
         for message, one in list(self._state.open.items()):
@@ -155,7 +156,7 @@ class Ledger:
     # ----------------------------------------------------------------------------------------- order
 
     def merge(self) -> None:
-        """Pops what can be popped, and reports every cycle in the rest."""
+        """Merges what can be merged, and reports every cycle in the rest."""
         self._drain()
         while not self._state.order_off:
             found = self._find_cycle()
@@ -215,13 +216,13 @@ class Ledger:
         for index, (message, lane) in enumerate(zip(cycle.messages, cycle.lanes, strict=True)):
             then = cycle.messages[(index + 1) % len(cycle.messages)]
             group = self._state.groups[lane]
-            witness = max(group.members, key=lambda process: self._state.logs[process << 1 | FINAL].next)
+            witness = max(group.members, key=lambda process: self._state.tracks[process << 1 | FINAL].next)
             how = "without" if lane in self._state.open[then].left else "before"
             steps.append(f"{self._report.name(witness)} delivered {message_name(message)} {how} {message_name(then)}")
             witnesses.append(witness)
         for name in ("prefix", "acyclic") if len(cycle.messages) == 2 else ("acyclic",):
             self._report.fail(name, cycle.messages, witnesses, "; ".join(steps))
-        self._report.unknown("prefix", "one message of a cycle is not followed any more")
+        self._report.unknown("prefix", "a cycle was reported: the order of one of its messages is not checked further")
 
     def _stop_following(self) -> None:
         self._state.order_off = True
@@ -251,7 +252,7 @@ class Ledger:
             self._report.fail("timestamps", [message], [process], what)
 
     def forget_stamps(self) -> None:
-        """What every group is beyond can't be given again: the timestamps of a log rise."""
+        """Timestamps rise at every process, so one that all groups are beyond can't be given to another message."""
         state = self._state
         if len(state.stamps) <= self._stamps_trim:
             return
@@ -260,7 +261,7 @@ class Ledger:
         if known and len(known) == len(reached):
             low = min(known)
             state.stamps = {ts: message for ts, message in state.stamps.items() if ts > low}
-        if len(state.stamps) > STAMPS_MAX:
-            state.stamps = dict(sorted(state.stamps.items())[-STAMPS_MAX // 2 :])
+        if len(state.stamps) > _STAMPS_MAX:
+            state.stamps = dict(sorted(state.stamps.items())[-_STAMPS_MAX // 2 :])
             self._report.unknown("timestamps", "a group is idle: not all timestamps could be compared")
         self._stamps_trim = max(256, 2 * len(state.stamps))

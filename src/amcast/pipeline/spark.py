@@ -1,7 +1,7 @@
-"""One way into Spark: local by default, any master or Spark Connect endpoint if named.
+"""Starts and stops Spark sessions: local by default, or on any Spark master or Spark Connect endpoint.
 
-A session that starts is quiet, listens on the loopback only (if it is local), and leaves no file behind in the
-working directory. One that can't start says so in one line and in bounded time.
+A Spark session from here prints nothing, listens on the loopback address only (if it is local), and leaves no file
+behind in the working directory. If it can't start, the error is one line and comes in bounded time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 _PACKAGE = Path(__file__).resolve().parent
 _START_SECONDS = 30
 _CONNECT_SECONDS = 5  # for a port to take a connection
-_ANSWER_SECONDS = 20  # for a server to answer on it: a Java that has just begun, on a busy machine, takes its time
+_ANSWER_SECONDS = 20  # for a server to answer on it: Java that just started, on a busy machine, takes its time
 _LOCAL_MASTERS = ("local", "local[", "local-cluster[")
 _DEFAULT_PORTS = {"spark": 7077, "sc": 15002}
 
@@ -48,7 +48,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # our footers are read in tasks of ours
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # no job to list files: we name each file
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
 
@@ -59,7 +59,7 @@ def spark_session(
     app: str = "amcast",
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A new session, or the one that is already active. `options` are Spark settings that win over ours."""
+    """A new Spark session, or the one that is already active. `options` are Spark settings that win over ours."""
     if master and remote:
         raise UsageError("name a Spark master or a Spark Connect endpoint, not both")
     if remote:
@@ -72,34 +72,34 @@ def spark_session(
 
 
 @contextmanager
-def session(master: str | None = None, remote: str | None = None, app: str = "amcast") -> Iterator[SparkSession]:
-    """A session that is gone afterwards, with its Java process, also on Ctrl-C."""
+def running_spark(master: str | None = None, remote: str | None = None, app: str = "amcast") -> Iterator[SparkSession]:
+    """A Spark session for a `with` block: it is stopped afterwards, with its Java process, also on Ctrl-C."""
     spark = spark_session(master, remote, app)
-    stop = stop_session
+    stop = stop_spark
     try:
         yield spark
     except BaseException as error:
         if was_stopped(error):
-            stop = _abandon_session
+            stop = _abandon_spark
             raise KeyboardInterrupt from error
         raise
     finally:
         stop(spark)
 
 
-def stop_session(spark: SparkSession) -> None:
-    """Stops the session and ends its Java process; a new session can start afterwards."""
+def stop_spark(spark: SparkSession) -> None:
+    """Stops the Spark session and ends its Java process; a new one can start afterwards."""
     with _interrupts_held():
         with suppress(Exception):
             spark.stop()
         _end_java()
 
 
-def _abandon_session(spark: SparkSession) -> None:
-    """Stops the session although a call of this thread was interrupted.
+def _abandon_spark(spark: SparkSession) -> None:
+    """Stops the Spark session after Ctrl-C interrupted a call of this thread to Java.
 
-    That call still has the thread's connection to Java: any other, also the one that stops the session, would wait
-    until its job is done. So Java is ended from outside; it tidies up by itself.
+    The interrupted call still has the thread's connection to Java: any other call, also the one that stops the session,
+    would wait until its job is done. So the Java process is ended from outside; it cleans up by itself.
     """
     with _interrupts_held():
         if is_connect(spark):
@@ -114,12 +114,12 @@ def _end_java() -> None:
     if gateway is None:
         return
     server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
-    if server is not None:  # Java may hang up on it in the middle of a word: nobody has to hear of that
+    if server is not None:  # it would print a traceback when Java closes its connection in the middle of a message
         server.handle_error = lambda request, client_address: None
     process = getattr(gateway, "proc", None)
     if process is not None:
         with suppress(Exception):
-            process.stdin.close()  # it ends with its input
+            process.stdin.close()  # Java ends when its input does
             process.wait(timeout=_START_SECONDS)
         with suppress(Exception):
             process.kill()
@@ -131,7 +131,7 @@ def _end_java() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until the block is done: what is half started, or half stopped, can't be stopped."""
+    """Ctrl-C waits until the block is done: a session that is half started, or half stopped, can't be stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -146,7 +146,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _refuse_another(active: str, master: str | None) -> None:
-    """There is one session for each process. All local ones are as good as each other."""
+    """A program can have one Spark session only. Any local one serves where a local one is asked for."""
     if master is None or master == active or (is_local(master) and is_local(active)):
         return
     _refuse_dead(master)
@@ -154,7 +154,7 @@ def _refuse_another(active: str, master: str | None) -> None:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Over Spark Connect there is no SparkContext, and Python that Spark calls runs at the server."""
+    """Over Spark Connect there is no SparkContext, and Python functions that Spark calls run beside the server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -162,7 +162,7 @@ def is_local(master: str) -> bool:
     return master.startswith(_LOCAL_MASTERS)
 
 
-# --------------------------------------------------------------------------------------- a session of our own
+# ---------------------------------------------------------------------------- a Spark session of our own
 
 
 def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
@@ -190,7 +190,7 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
 
 
 def _silence_py4j() -> None:
-    """What it logs comes back as an exception as well. Calls that Ctrl-C interrupts it tells the root logger."""
+    """Its log says nothing that an exception does not say. It also logs interrupted calls to the root logger."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
 
@@ -202,11 +202,11 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def _new_session(master: str, conf: SparkConf) -> SparkSession:
     handler = signal.getsignal(signal.SIGINT)
     start = SparkSession.builder.config(conf=conf).getOrCreate
-    # On a busy machine a local session takes a minute; nobody else has to answer for it. Yarn takes as long to begin.
+    # A local session waits for no other machine, so it needs no limit; on a busy one it takes a minute. Yarn is slow.
     seconds = _START_SECONDS if master.startswith("spark://") else 3 * _START_SECONDS
     spark: SparkSession = start() if is_local(master) else _within(seconds, start, master)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)  # Spark's own lets Ctrl-C wait for the job that it is to end
+        signal.signal(signal.SIGINT, handler)  # Spark's own handler first waits for the job
     return spark
 
 
@@ -223,7 +223,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "2g",  # at most; the checks' own memory is in the workers
+            "spark.driver.memory": "2g",  # at most; the checks use the memory of Python workers
             "spark.local.dir": str(scratch),
         }
     return settings
@@ -231,7 +231,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """What the launched process inherits; ours is as before afterwards."""
+    """Environment variables for a process that is started in the block; restored afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -245,7 +245,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _await_workers(spark: SparkSession, master: str) -> None:
-    """A master that takes no part, or has no workers, would let the first job wait for ever."""
+    """Without this, the first job would wait for ever on a master that has no workers."""
     status = spark.sparkContext._jsc.sc()
     tick = threading.Event()
     for _ in range(_START_SECONDS * 4):
@@ -258,12 +258,12 @@ def _await_workers(spark: SparkSession, master: str) -> None:
 
 
 def _package_archive(scratch: Path) -> Path:
-    """The project as a zip file: the workers of a cluster need not have it installed."""
+    """The project as a zip file, for the workers of a Spark cluster, which need not have it installed."""
     archive = scratch / "amcast.zip"
     root = _PACKAGE.parents[1]
     with zipfile.ZipFile(archive, "w") as file:
         for source in sorted((root / "amcast").rglob("*.*")):
-            if source.suffix not in ("", ".pyc"):  # the simulator reads tables of its own
+            if source.suffix not in ("", ".pyc"):  # not only .py: the simulator reads a CSV file
                 file.write(source, source.relative_to(root))
     return archive
 
@@ -300,10 +300,10 @@ def _connect(remote: str, app: str, options: Mapping[str, str]) -> SparkSession:
 
 
 def _refuse_dead(address: str) -> None:
-    """Spark itself would retry a closed port for a minute or ten, and print a page."""
+    """Refuses an address where nobody listens. Spark itself would retry for up to ten minutes, and print pages."""
     if "://" not in address:
         if not is_local(address) and address != "yarn":
-            raise UsageError(f"{address} is no Spark master: local[*], spark://host:port, k8s://..., or yarn")
+            raise UsageError(f"{address} is not a Spark master: use local[*], spark://host:port, k8s://... or yarn")
         return
     parts = urlsplit(address.split(",")[0].split(";")[0])
     if parts.scheme not in _DEFAULT_PORTS:
@@ -317,8 +317,8 @@ def _refuse_dead(address: str) -> None:
 
 
 def _refuse_mute(remote: str) -> None:
-    """Somebody listens, but is it a server? Spark's client would ask for ten minutes, and again when we end."""
-    import grpc  # half a second: only who connects pays
+    """Refuses an address where another program listens. Spark's client would retry for ten minutes, twice."""
+    import grpc  # takes half a second, and only Spark Connect needs it
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     try:
@@ -334,7 +334,7 @@ def _refuse_mute(remote: str) -> None:
 
 
 def _within(seconds: int, start: Callable[[], _T], address: str) -> _T:
-    """Its result; what takes longer is left to a thread that does not keep the process alive."""
+    """The result of `start`. If it takes too long, its thread goes on, but does not keep the program alive."""
     results: list[_T] = []
     errors: list[BaseException] = []
 

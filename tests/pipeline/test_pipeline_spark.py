@@ -85,8 +85,8 @@ def test_what_is_no_endpoint_is_refused(named: dict[str, str]) -> None:
 
 _SCRIPT = """
 import os
-from amcast.pipeline import session
-with session("local[1]") as spark:
+from amcast.pipeline import running_spark
+with running_spark("local[1]") as spark:
     assert spark.range(3).count() == 3
     print(spark.sparkContext._gateway.proc.pid, flush=True)
 """
