@@ -1,24 +1,40 @@
-"""Ordering between groups: the multicast protocols, behind one interface."""
+"""Ordering between groups: the multicast protocols, behind one interface.
 
+What a protocol in a package of its own needs is all here (see CONTRIBUTING.md, and `examples/` for one).
+"""
+
+from ._adapter import Frame, StreamAck, Submit, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._client import Client, ClientConfig, Ingress, IngressGroups, start_all
-from ._messages import Reply, Start
-from ._replica import ReplicaConfig
-from .registry import PROTOCOLS, ProtocolSpec, markdown_table, protocol
+from ._client import Client, ClientConfig, Ingress, IngressGroups, destinations, start_all
+from ._messages import ClientMessage, Reply, Start
+from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
+from ._spec import ORDER, SAMPLE, ProtocolSpec
+from .registry import PROTOCOLS, markdown_table, protocol
 
 __all__ = [
+    "ORDER",
     "PROTOCOLS",
+    "SAMPLE",
     "Client",
     "ClientConfig",
+    "ClientMessage",
+    "DeliveriesState",
+    "Frame",
     "GroupAutomaton",
     "GroupOutbox",
     "Ingress",
     "IngressGroups",
     "ProtocolSpec",
+    "Replica",
     "ReplicaConfig",
     "Reply",
     "Start",
+    "StreamAck",
+    "Submit",
+    "destinations",
+    "make_log",
     "markdown_table",
     "protocol",
+    "replicate",
     "start_all",
 ]

@@ -10,8 +10,10 @@ all of h. The receiving group takes each number once and in order: no loss, no r
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -29,7 +31,7 @@ from ..core import (
 )
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._messages import Start
-from ._replica import DeliveriesState, Replica, ReplicaConfig
+from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 
 _RESEND = "adapter.resend"
 _CHUNK = 512  # bodies in one resent frame
@@ -50,24 +52,42 @@ class StreamAck(Wire, frozen=True, tag="ACK"):
     upto: int
 
 
-class Frame(Protocol):
-    """A run of a stream's bodies, from number `first` on. Each automaton has a wire class of this shape."""
+class About(Protocol):
+    """A body: what one group says to another about one message."""
 
     @property
-    def source(self) -> GroupId: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def bodies(self) -> tuple[Any, ...]: ...
+    def id(self) -> MessageId: ...
+
+
+Body = TypeVar("Body", bound=About)
+
+
+class Frame(Wire, Generic[Body], frozen=True):
+    """A run of a stream's bodies, from number `first` on. Each automaton has a subclass, with a tag of its own."""
+
+    source: GroupId
+    first: int
+    bodies: tuple[Body, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return tuple([body.id for body in self.bodies])
+
+
+class FromGroup(msgspec.Struct, Generic[Body], frozen=True, array_like=True, gc=False, tag="from-group"):
+    """A log entry: body number `seq` of another group's stream."""
+
+    source: GroupId
+    seq: int
+    body: Body
 
 
 class AutomatonTypes:
-    """The wire and log types of one automaton: frames of bodies, entries `FromGroup(source, seq, body)`."""
+    """The wire, log and snapshot types of one automaton."""
 
-    def __init__(self, frame: type[Wire], from_group: Any, state: Any) -> None:
-        self.frame: Any = frame
-        self.from_group = from_group
-        self.entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Submit | from_group])
+    def __init__(self, frame: type[Frame[Any]], body: Any, state: Any) -> None:
+        self.frame = frame
+        self.entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Submit | FromGroup[body]])
+        self.bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(body)
         self.state: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(state)
 
 
@@ -119,13 +139,11 @@ class ReplicatedAutomaton(Replica):
         log: Log,
         automaton: GroupAutomaton,
         types: AutomatonTypes,
-        bodies: msgspec.msgpack.Decoder[Any],
     ) -> None:
         super().__init__(process, topology, config, log, types.entries)
         self._config = config
         self._automaton = automaton
         self._types = types
-        self._bodies = bodies
         self._outgoing: dict[GroupId, OutStream] = {}
         self._incoming: dict[GroupId, InStream] = {}
         self._submitted: set[MessageId] = set()  # volatile: what this leader has proposed
@@ -178,7 +196,7 @@ class ReplicatedAutomaton(Replica):
             self._submitted.add(message.id)
             self._log.propose(Submit(message), out)
 
-    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+    def _on_frame(self, sender: ProcessId, frame: Frame[Any], out: Outbox) -> None:
         if self._topology.group_of(sender) != frame.source:
             return
         self._leader_of[frame.source] = sender
@@ -192,7 +210,7 @@ class ReplicatedAutomaton(Replica):
             elif seq < stream.proposed + _AHEAD:
                 stream.ahead[seq] = body
         while (body := stream.ahead.pop(stream.proposed, None)) is not None:
-            self._log.propose(self._types.from_group(frame.source, stream.proposed, body), out)
+            self._log.propose(FromGroup(frame.source, stream.proposed, body), out)
             stream.proposed += 1
 
     def _in_stream(self, source: GroupId) -> InStream:
@@ -277,6 +295,21 @@ class ReplicatedAutomaton(Replica):
         self._outgoing = {}
         for group, (first, bodies) in loaded.outgoing.items():
             stream = self._outgoing[group] = OutStream(first)
-            stream.bodies.extend(self._bodies.decode(body) for body in bodies)
+            stream.bodies.extend(self._types.bodies.decode(body) for body in bodies)
         self._incoming = {source: InStream(applied) for source, applied in loaded.incoming.items()}
         self._submitted = set()
+
+
+def replicate(
+    frame: type[Frame[Any]], body: Any, state: Any, make: Callable[[GroupId, Topology, Any], GroupAutomaton]
+) -> Callable[[ProcessId, Topology, Any, Random], ReplicatedAutomaton]:
+    """The `build` of a protocol that is an automaton: `make(group, topology, config)`, replicated over any log."""
+    types = AutomatonTypes(frame, body, state)
+
+    def build(process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> ReplicatedAutomaton:
+        group = topology.group_of(process)
+        assert group is not None
+        log = make_log(group, process, topology, config, rng)
+        return ReplicatedAutomaton(process, topology, config, log, make(group, topology, config), types)
+
+    return build

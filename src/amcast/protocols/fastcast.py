@@ -58,6 +58,7 @@ from ..core import (
 from ..core.ids import GROUP_ID_LIMIT
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
+from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 _RESEND = "fastcast.resend"
 
@@ -444,9 +445,6 @@ class FastCast(Replica):
             tracked = self._tracked[id_] = Tracked()
         return tracked
 
-    def _is_delivered(self, id_: MessageId) -> bool:
-        return id_ not in self._tracked and self._seen.is_known(id_)
-
     # -- what leaves
 
     def _send_soft(self, out: Outbox) -> None:
@@ -524,3 +522,25 @@ class FastCast(Replica):
         self._tracked = loaded.tracked
         self._ahead = loaded.ahead
         self._deliveries.load(loaded.deliveries, out)
+
+
+def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+    return {"wrong_guesses": True} if is_adverse else {}
+
+
+SPEC = ProtocolSpec(
+    name="fastcast",
+    title="FastCast",
+    paper="Coelho, Schiper, Pedone 2017, Algorithm 2",
+    survives="f crashes of 2f+1 in each group",
+    replicas=3,
+    claims=(*ORDER, "genuine"),
+    delays={"local": 3, "global": 4, "slow": 6},
+    build=FastCast,
+    config=FastCastConfig,
+    messages=FastCastMessage,
+    samples=(SendSoft(1, ((SAMPLE.id, 5),)), SendHard(1, ((SAMPLE.id, 5), (SAMPLE.id, 5))), Settled(SAMPLE.id)),
+    cases={"slow": {"wrong_guesses": True}},
+    fuzz_replicas=(3, 5),
+    fuzz_options=_fuzz_options,
+)

@@ -43,7 +43,6 @@ Where this departs from the paper (`amcast errata` replays what the published al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -58,13 +57,13 @@ from ..core import (
     SeenOfSender,
     Topology,
     UsageError,
-    Wire,
 )
-from ._adapter import AutomatonTypes, ReplicatedAutomaton
+from ._adapter import Frame, StreamAck, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import IngressGroups
 from ._history import History, HistoryItem, HistoryState, flush_id, flush_number, is_flush
-from ._replica import ReplicaConfig, make_log
+from ._replica import ReplicaConfig
+from ._spec import ORDER, SAMPLE, Build, ProtocolSpec
 
 # Notifier, notified, and the notifier's position in its history when it told the notified one.
 Notice = tuple[GroupId, GroupId, int]
@@ -114,19 +113,9 @@ class FlushRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 FlexCastBody = Msg | Ack | Notif | FlushRequest
 
 
-class FlexCastFrame(Wire, frozen=True, tag="MSG"):
-    source: GroupId
-    first: int
-    bodies: tuple[FlexCastBody, ...]
-
+class FlexCastFrame(Frame[FlexCastBody], frozen=True, tag="MSG"):
     def about(self) -> tuple[MessageId, ...]:
         return tuple([body.id for body in self.bodies if not is_flush(body.id)])
-
-
-class FlexCastFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="from-group"):
-    source: GroupId
-    seq: int
-    body: FlexCastBody
 
 
 class Pending(msgspec.Struct, array_like=True):
@@ -159,10 +148,6 @@ class FlexCastState(msgspec.Struct, array_like=True):
     queues: dict[GroupId, list[MessageId]]
     waiting: list[WaitingNotif]
     notified: dict[MessageId, dict[GroupId, int]]
-
-
-FLEXCAST_TYPES = AutomatonTypes(FlexCastFrame, FlexCastFromGroup, FlexCastState)
-_bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FlexCastBody)
 
 
 class FlexCastAutomaton(GroupAutomaton):
@@ -454,24 +439,6 @@ class FlexCastAutomaton(GroupAutomaton):
 # -- overlays
 
 
-def nearest_next(latency: Mapping[tuple[GroupId, GroupId], float], start: GroupId) -> tuple[GroupId, ...]:
-    """Ranks from latencies: from the start group on, the next rank goes to the group nearest to the last one."""
-    left = sorted({group for pair in latency for group in pair} - {start})
-    overlay = [start]
-    while left:
-        last = overlay[-1]
-        overlay.append(min(left, key=lambda group: _between(latency, last, group)))
-        left.remove(overlay[-1])
-    return tuple(overlay)
-
-
-def _between(latency: Mapping[tuple[GroupId, GroupId], float], one: GroupId, other: GroupId) -> float:
-    for pair in ((one, other), (other, one)):
-        if pair in latency:
-            return latency[pair]
-    raise UsageError(f"the latency between g{one} and g{other} is missing: an overlay needs that of every pair")
-
-
 def ranked_groups(config: FlexCastConfig, topology: Topology) -> tuple[GroupId, ...]:
     overlay = config.overlay or topology.groups
     if tuple(sorted(overlay)) != topology.groups:
@@ -490,15 +457,43 @@ def ingress_at_lca(config: FlexCastConfig) -> IngressGroups:
     return ingress_groups
 
 
-def build(process: ProcessId, topology: Topology, config: FlexCastConfig, rng: Random) -> ReplicatedAutomaton:
-    return build_with(FlexCastAutomaton, process, topology, config, rng)
+def build_with(automaton: type[FlexCastAutomaton]) -> Build:
+    def make(group: GroupId, topology: Topology, config: FlexCastConfig) -> FlexCastAutomaton:
+        return automaton(group, ranked_groups(config, topology), config.flush_every)
+
+    return replicate(FlexCastFrame, FlexCastBody, FlexCastState, make)
 
 
-def build_with(
-    automaton: type[FlexCastAutomaton], process: ProcessId, topology: Topology, config: FlexCastConfig, rng: Random
-) -> ReplicatedAutomaton:
-    group = topology.group_of(process)
-    assert group is not None
-    log = make_log(group, process, topology, config, rng)
-    made = automaton(group, ranked_groups(config, topology), config.flush_every)
-    return ReplicatedAutomaton(process, topology, config, log, made, FLEXCAST_TYPES, _bodies)
+def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+    overlay = rng.sample(range(1, groups + 1), groups)
+    return {"overlay": overlay, "flush_every": rng.choice((1, 3, 10, 1_000))}
+
+
+SPEC = ProtocolSpec(
+    name="flexcast",
+    title="FlexCast",
+    paper="Batista, Coelho, Alchieri, Dotti, Pedone 2023",
+    survives="f crashes of 2f+1 in each group; restarts with one process a group",
+    replicas=1,
+    claims=(*ORDER, "minimality"),
+    delays={"local": 1, "global": 2},
+    build=build_with(FlexCastAutomaton),
+    config=FlexCastConfig,
+    messages=FlexCastFrame | StreamAck,
+    samples=(
+        FlexCastFrame(
+            1,
+            0,
+            (
+                Msg(SAMPLE, ((1, 2, 3),), (HistoryItem(1, 1, SAMPLE.id, (1, 2)),)),
+                Ack(SAMPLE.id, None, (), ()),
+                Ack(SAMPLE.id, (1, 3), ((1, 2, 3),), ()),
+                Notif(SAMPLE.id, (1, 2), 3, ()),
+                FlushRequest(-1),
+            ),
+        ),
+    ),
+    fuzz_options=_fuzz_options,
+    ingress_groups=ingress_at_lca(FlexCastConfig()),
+    ingress_from=ingress_at_lca,
+)

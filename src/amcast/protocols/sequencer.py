@@ -37,7 +37,8 @@ from typing import Any
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire
 from ._client import Ingress
 from ._replica import ReplicaConfig
-from .multipaxos import OrderingGroup
+from ._spec import ORDER, SAMPLE, ProtocolSpec
+from .multipaxos import OrderingGroup, ordering_group
 
 _DUE = "sequencer.due"
 
@@ -210,3 +211,21 @@ class Sequencer(OrderingGroup):
         self._last_ordered = None
         known = self._seen.is_known
         self._received = {id_: received for id_, received in self._received.items() if not known(id_)}
+
+
+SPEC = ProtocolSpec(
+    name="sequencer",
+    title="Sequencer with delay compensation",
+    paper="Sousa, Pereira, Moura, Oliveira 2002, Figure 4",
+    survives="f crashes of 2f+1 in the ordering group",
+    replicas=1,
+    claims=(*ORDER, "local-order"),
+    delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
+    build=Sequencer,
+    config=SequencerConfig,
+    messages=Data,
+    samples=(Data(SAMPLE, 5),),
+    ingress_groups=ordering_group,
+    ingress=DataIngress,
+    ingress_messages=Data,
+)
