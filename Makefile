@@ -94,4 +94,4 @@ fuzz-%: $(STAMP)
 clean: ## Remove .venv, caches and build output (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \
 		.mypy_cache .pytest_cache .ruff_cache
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

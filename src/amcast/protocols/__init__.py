@@ -9,7 +9,7 @@ from ._client import Client, ClientConfig, Ingress, IngressGroups, destinations,
 from ._messages import ClientMessage, Reply, Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
-from .registry import PROTOCOLS, markdown_table, protocol
+from .registry import PROTOCOLS, installed, markdown_table, protocol, select
 
 __all__ = [
     "ORDER",
@@ -32,9 +32,11 @@ __all__ = [
     "StreamAck",
     "Submit",
     "destinations",
+    "installed",
     "make_log",
     "markdown_table",
     "protocol",
     "replicate",
+    "select",
     "start_all",
 ]

@@ -157,7 +157,7 @@ class ReplicatedAutomaton(Replica):
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.announce(message)
         for group in self._topology.groups:
-            if self._automaton.is_entry(message, group):
+            if self._automaton.is_ingress(message, group):
                 out.send(self._leader(group), Start((message,)))
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
@@ -188,7 +188,7 @@ class ReplicatedAutomaton(Replica):
         if self._automaton.is_known(message.id):
             if self._group in message.dst and not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
-        elif not self._automaton.is_entry(message, self._group):
+        elif not self._automaton.is_ingress(message, self._group):
             return
         elif not self._log.is_leader:
             self._forward(sender, message)

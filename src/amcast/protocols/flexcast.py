@@ -173,7 +173,7 @@ class FlexCastAutomaton(GroupAutomaton):
 
     # -- what the adapter asks
 
-    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+    def is_ingress(self, message: AppMessage, group: GroupId) -> bool:
         return self._lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:

@@ -1,9 +1,13 @@
-"""The protocols by name. Adding one means writing its file and adding its SPEC here."""
+"""The protocols by name: those of this package, and those of others (see `_plugins.py`).
+
+Adding one here means writing its file and adding its SPEC to the list.
+"""
 
 from __future__ import annotations
 
 from ..core import UsageError
 from . import basecast, fastcast, flexcast, multipaxos, sequencer, skeen, tree
+from ._plugins import load_plugin, plugin_names
 from ._spec import ProtocolSpec
 from .optimistic import spec as optimistic
 
@@ -19,7 +23,7 @@ _SPECS = (
     sequencer.SPEC,
 )
 
-PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}
+PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}  # of this package
 
 
 def markdown_table() -> str:
@@ -36,7 +40,25 @@ def markdown_table() -> str:
 
 
 def protocol(name: str) -> ProtocolSpec:
-    spec = PROTOCOLS.get(name)
-    if spec is None:
-        raise UsageError(f"there is no protocol '{name}': choose one of {', '.join(PROTOCOLS)}")
-    return spec
+    if name in PROTOCOLS:
+        return PROTOCOLS[name]
+    others = plugin_names()
+    if name not in others:
+        raise UsageError(f"there is no protocol '{name}': choose one of {', '.join([*PROTOCOLS, *others])}")
+    return load_plugin(name, PROTOCOLS)
+
+
+def installed() -> tuple[list[ProtocolSpec], list[str]]:
+    """All protocols that can be used, and for each that can't be, a line that says why."""
+    specs, problems = list(PROTOCOLS.values()), []
+    for name in plugin_names():
+        try:
+            specs.append(load_plugin(name, PROTOCOLS))
+        except UsageError as error:
+            problems.append(str(error))
+    return specs, problems
+
+
+def select(name: str) -> list[ProtocolSpec]:
+    """The protocol of this name; for "all", every one that can be used."""
+    return installed()[0] if name == "all" else [protocol(name)]

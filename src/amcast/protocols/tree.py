@@ -103,7 +103,7 @@ class TreeAutomaton(GroupAutomaton):
         self._children = [(child, tree.reach(child)) for child in tree.children(group)]
         self._seen = SeenMessages()
 
-    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+    def is_ingress(self, message: AppMessage, group: GroupId) -> bool:
         return self._tree.lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:
