@@ -12,9 +12,9 @@ from amcast.check import check_run
 from amcast.core import UsageError, app_message, grid
 from amcast.protocols import protocol
 from amcast.protocols.flexcast import FlexCastAutomaton, FlexCastConfig
-from amcast.protocols.flexcast import ingress_at_lca as flexcast_entry
+from amcast.protocols.flexcast import ingress_at_lca as flexcast_ingress
 from amcast.protocols.tree import TreeConfig
-from amcast.protocols.tree import ingress_at_lca as tree_entry
+from amcast.protocols.tree import ingress_at_lca as tree_ingress
 from amcast.sim import Simulation, Stage, scenario
 from amcast.trace import Run
 from amcast.workload import Micro
@@ -43,18 +43,18 @@ def test_an_overlay_that_makes_no_sense_is_refused(name: str, options: dict[str,
 
 
 def test_clients_send_to_the_lowest_destination() -> None:
-    topology, entry = grid(4, 1), flexcast_entry(FlexCastConfig(overlay=(3, 1, 4, 2)))
+    topology, ingress = grid(4, 1), flexcast_ingress(FlexCastConfig(overlay=(3, 1, 4, 2)))
     for dst, lca in (((1, 2), 1), ((2, 3, 4), 3), ((2, 4), 4), ((2,), 2)):
-        assert entry(app_message(9, 0, dst, b""), topology) == (lca,)
+        assert ingress(app_message(9, 0, dst, b""), topology) == (lca,)
 
 
 def test_clients_send_to_the_lowest_common_ancestor() -> None:
     #     1
     #   2   3
     #  4 5   6
-    topology, entry = grid(6, 1), tree_entry(TreeConfig(parents=(0, 1, 1, 2, 2, 3)))
+    topology, ingress = grid(6, 1), tree_ingress(TreeConfig(parents=(0, 1, 1, 2, 2, 3)))
     for dst, lca in (((4, 5), 2), ((4, 6), 1), ((2, 5), 2), ((3, 6), 3), ((5,), 5), ((1, 4), 1), ((4, 5, 6), 1)):
-        assert entry(app_message(9, 0, dst, b""), topology) == (lca,)
+        assert ingress(app_message(9, 0, dst, b""), topology) == (lca,)
 
 
 # -- delays: "1 at the lca, the i-th destination by rank after i"; "1 plus the levels below the lca"

@@ -3,8 +3,8 @@
 Every input of the automaton, a client's message or another group's, is ordered through the log, so that all replicas
 of the group make the same steps. Between groups run numbered streams: what automaton g sends to automaton h is entry
 0, 1, 2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader
-sends, to the process that it believes leads h; a leader that gets no acknowledgement, or a new one, says it again to
-all of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
+sends, to the process that it believes leads h; a new leader, or one that gets no acknowledgement, sends again to all
+of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 _RESEND = "adapter.resend"
 _CHUNK = 512  # bodies in one resent frame
 _CHUNK_BYTES = 4 << 20  # no more of them when they have so many bytes
-_AHEAD = 4_096  # bodies kept that came before their turn
+_AHEAD = 4_096  # bodies kept that arrived before their turn
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submit"):
@@ -92,7 +92,7 @@ class AutomatonTypes:
 
 
 class OutStream:
-    """What this group said to another one and was not acknowledged yet."""
+    """What this group sends to another one, from the first body that is not acknowledged on."""
 
     __slots__ = ("bodies", "first", "marked", "unsent")
 
@@ -100,7 +100,7 @@ class OutStream:
         self.first = first
         self.bodies: deque[Any] = deque()
         self.unsent = 0  # bodies at the end that were never sent
-        self.marked = -1  # `first` at the last tick: no progress since means that something was lost
+        self.marked = -1  # `first` at the last tick: if it is the same at the next one, something was lost
 
     def acknowledge(self, upto: int) -> None:
         while self.first < upto and self.bodies:
@@ -109,14 +109,14 @@ class OutStream:
 
 
 class InStream:
-    """What another group said, up to where this group's log holds it; and the leader's own view ahead of it."""
+    """How much of another group's stream this group's log holds, and what its leader has received beyond that."""
 
     __slots__ = ("acknowledged", "ahead", "applied", "proposed")
 
     def __init__(self, applied: int = 0) -> None:
         self.applied = applied
         self.proposed = applied  # volatile: what this leader has proposed
-        self.ahead: dict[int, Any] = {}  # volatile: came before its turn
+        self.ahead: dict[int, Any] = {}  # volatile: bodies 7 and 8 arrived, 6 has not
         self.acknowledged = -1
 
 
@@ -206,7 +206,7 @@ class ReplicatedAutomaton(Replica):
         stream.proposed = max(stream.proposed, stream.applied)  # an earlier leader's proposals were decided
         for seq, body in enumerate(frame.bodies, frame.first):
             if seq < stream.proposed:
-                stream.acknowledged = -1  # the sender does not know: tell it again
+                stream.acknowledged = -1  # the sender missed the acknowledgement: send it again
             elif seq < stream.proposed + _AHEAD:
                 stream.ahead[seq] = body
         while (body := stream.ahead.pop(stream.proposed, None)) is not None:

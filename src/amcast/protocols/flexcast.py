@@ -31,7 +31,7 @@ Where this departs from the paper (`amcast errata` replays what the published al
 - A group that is notified of a message again, when its history has not changed, does not notify others again:
   published, the number of notifications doubles with every rank between.
 - **Garbage collection.** A flush message goes to all groups, as in the paper, and is ordered like any other. A group
-  whose history has grown by `flush_every` entries asks the group of rank 0 for one, as a client would. On delivering
+  whose history has grown by `flush_every` items asks the group of rank 0 for one, as a client would. On delivering
   it, and after telling its history to those above, a group forgets what comes before. The flush itself stays: it stands
   for all that it follows. It is no reason to notify anyone of messages after it, since all groups told what they knew
   when they acknowledged it; a notification of a message that does not follow it is passed on to every group between
@@ -71,7 +71,7 @@ Notice = tuple[GroupId, GroupId, int]
 
 class FlexCastConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     overlay: tuple[GroupId, ...] = ()  # all groups, lowest rank first; none: in the order of their ids
-    flush_every: int = 500  # entries added to a group's history until it is collected
+    flush_every: int = 500  # items added to a group's history until it asks for a flush
 
 
 class Msg(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="msg"):
@@ -161,14 +161,15 @@ class FlexCastAutomaton(GroupAutomaton):
         self._history = History()
         self._delivered = 0  # the number of this group's latest delivery, flushes included
         self._flushed = 0  # the number of the latest flush that was delivered here
-        self._grown = 0  # entries of messages that were added since then
+        self._grown = 0  # items that were added since then, not counting flushes
         self._asked = 0  # the number of the latest flush that this group asked for
         self._told: dict[GroupId, int] = {}  # how far each group above knows this one's history
         self._open: dict[MessageId, None] = {}  # in the history, addressed to this group, not delivered
         self._pending: dict[MessageId, Pending] = {}
         self._queues: dict[GroupId, deque[MessageId]] = {}  # by lca
         self._waiting: list[WaitingNotif] = []
-        # Whom this group has notified of what, at which position. To forget it costs a repetition, no more.
+        # message -> group that was notified of it -> position of the history then. Forgetting it is safe: at worst a
+        # group is notified again, needlessly.
         self._notified: dict[MessageId, dict[GroupId, int]] = {}
 
     # -- what the adapter asks
@@ -243,30 +244,30 @@ class FlexCastAutomaton(GroupAutomaton):
     # -- histories (Algorithm 3, lines 1-19)
 
     def _learn(self, news: tuple[HistoryItem, ...]) -> None:
-        for entry in news:
-            if self._record(entry) and self._group in entry.dst and not self._is_delivered(entry.id):
-                self._open[entry.id] = None
+        for item in news:
+            if self._record(item) and self._group in item.dst and not self._is_delivered(item.id):
+                self._open[item.id] = None
 
-    def _record(self, entry: HistoryItem) -> bool:
-        if not self._history.add(entry):
+    def _record(self, item: HistoryItem) -> bool:
+        if not self._history.add(item):
             return False
-        self._grown += not is_flush(entry.id)
+        self._grown += not is_flush(item.id)
         return True
 
     def _is_delivered(self, id_: MessageId) -> bool:
-        """Of a message to this group."""
+        """Whether this group, a destination, has delivered this message."""
         if is_flush(id_):
             return flush_number(id_) <= self._flushed
         return self._seen.is_known(id_) and not self.is_pending(id_)
 
     def _news_for(self, group: GroupId) -> tuple[HistoryItem, ...]:
-        """Lines 11-16: what this group's history holds that the other one was not told."""
+        """Lines 11-16: the items of this group's history that it has not told the other one yet."""
         news = self._history.since(self._told.get(group, 0))
         self._told[group] = self._history.position
         return news
 
     def _has_open_dependency(self, id_: MessageId) -> bool:
-        """Line 52. The past of what is delivered here is closed: nothing open comes before it, and never will."""
+        """Line 52. The search ends at messages that were delivered here: nothing open comes before those."""
         if len(self._open) == 1:
             return False  # the message itself
         found = {id_}
@@ -312,7 +313,7 @@ class FlexCastAutomaton(GroupAutomaton):
         return not pending.notices
 
     def _must_wait_for(self, notified: GroupId) -> bool:
-        """Those above can't answer this group: they never send down."""
+        """Groups of higher rank can't answer this one: they never send down."""
         return self._rank[notified] < self._rank[self._group]
 
     def _is_answered(self, notice: Notice, pending: Pending) -> bool:
@@ -356,7 +357,8 @@ class FlexCastAutomaton(GroupAutomaton):
                 out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
-        # Every group delivers every flush: who delivered the message did so before the latest flush, or after it.
+        # Every group delivers every flush. Unless some group is known to have delivered the message after the latest
+        # flush, it may come before that flush, and concern groups of which only forgotten messages spoke.
         is_concurrent = self._flushed > 0 and not self._history.is_delivered_before(flush_id(self._flushed), notif.id)
         notices = self._notify(notif.id, notif.dst, is_concurrent, out)
         for group in self._above:
@@ -366,7 +368,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def _notify(
         self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
-        """Notifies the groups between that may have ordered something before a message that this one knows."""
+        """Notifies the groups between here and the destinations that may have ordered something before this message."""
         notices: list[Notice] = []
         highest = max(self._rank[group] for group in dst)
         mentions = self._history.has_mentioned if also_forgotten else self._history.mentions

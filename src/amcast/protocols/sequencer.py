@@ -90,7 +90,8 @@ class Compensation:
         return round(self._delay.get(sender, 0.0))
 
     def requested(self, sequencer: ProcessId) -> int:
-        """Line 10: what the sequencer should hold itself up by, so that nobody has to stand back from everyone else."""
+        """Line 10: by how much the sequencer should hold up its own messages, so that this process need not hold up all
+        others."""
         return max(0, round(max(self._delay.values(), default=0.0) - self._delay.get(sequencer, 0.0)))
 
     def set(self, sender: ProcessId, delay_us: int) -> None:

@@ -119,7 +119,7 @@ class SkeenAutomaton(GroupAutomaton):
             case SendHard():
                 self._on_hard(source, body, out)
             case Need():
-                # Undelivered here for certain: delivery waits for the stamp of the group that asks.
+                # This group can't have delivered it: delivery waits for the stamp of the group that asks.
                 if (message := self._messages.get(body.id)) is not None:
                     out.send(source, Relay(message))
             case Relay():

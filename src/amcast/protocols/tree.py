@@ -58,7 +58,7 @@ class TreeState(msgspec.Struct, array_like=True):
 
 
 class Tree:
-    """Who stands above whom."""
+    """The parent of each group, and what follows from it."""
 
     def __init__(self, config: TreeConfig, topology: Topology) -> None:
         groups = topology.groups

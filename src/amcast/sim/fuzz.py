@@ -91,14 +91,14 @@ def fuzz_scenario(
 
 
 def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
-    """In one of four runs: what is ordered as one is exercised less by itself."""
+    """In one of four runs clients send batches. Not in all: messages that share a batch share their schedule."""
     if rng.random() < 0.75:
         return drawn
     return msgspec.structs.replace(drawn, burst=rng.choice((2, 5, 12)), batch=rng.choice((2, 3, 16)))
 
 
 def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
-    """In one of four runs, limits so small that the messages are large for them."""
+    """In one of four runs limits in bytes are so small that single messages exceed them."""
     if rng.random() < 0.75:
         return drawn
     paxos = msgspec.structs.replace(
@@ -113,7 +113,7 @@ def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
 
 
 def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[str, Any]:
-    is_adverse = rng.random() < 0.2  # drawn whether or not it is used, so that what is drawn after it stays the same
+    is_adverse = rng.random() < 0.2  # drawn for every protocol: all have the same schedule for a seed
     own = Random(f"fuzz/{spec.name}/{seed}")  # so that a new protocol does not change the schedules of the others
     return {} if spec.fuzz_options is None else spec.fuzz_options(groups, is_adverse, own)
 
