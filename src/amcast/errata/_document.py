@@ -61,7 +61,7 @@ def _section(made: Replay, has_diagram: bool) -> str:
 def _diagram(run: Run, made: Replay) -> str | None:
     violation = made.violations[0]
     if violation.property == "liveness":
-        # Nothing moves any more: what is missing will never come, and the checker can say who misses it.
+        # The run is stuck, so what is missing will never come: judged as a complete run, it shows who misses it.
         run = Run(
             msgspec.structs.replace(run.info, complete=True),
             run.multicasts,

@@ -35,7 +35,7 @@ from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 
 _RESEND = "adapter.resend"
 _CHUNK = 512  # bodies in one resent frame
-_CHUNK_BYTES = 4 << 20  # no more of them when they have so many bytes
+_CHUNK_BYTES = 4 << 20  # fewer bodies, if these reach so many bytes
 _AHEAD = 4_096  # bodies kept that arrived before their turn
 
 

@@ -407,7 +407,7 @@ class FastCast(Replica):
                 self._settle(id_, tracked)
 
     def _catch_up(self, group: GroupId, id_: MessageId) -> None:
-        """The message was delivered before the log had all its hard timestamps: now the log has this group's."""
+        """This message was delivered before the log had all its hard timestamps; now it has the one of `group`."""
         ahead = self._ahead.get(id_)
         if ahead is not None:
             ahead.pop(group, None)
@@ -463,7 +463,7 @@ class FastCast(Replica):
             self._hard_out = {}
 
     def _resend(self, out: Outbox) -> None:
-        """What has waited for a whole period is told again to the groups whose timestamps are missing."""
+        """Sends a message that has waited for a whole period again, to the groups whose timestamps are missing."""
         if not self._log.is_leader:
             return
         for tracked in self._tracked.values():

@@ -235,7 +235,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def _on_notif(self, source: GroupId, body: Notif, out: GroupOutbox) -> None:
         """Lines 12-18: what is open here comes first, so that no incomplete dependencies are told."""
         if self._open:
-            news: tuple[HistoryItem, ...] = ()  # they are in the history by now
+            news: tuple[HistoryItem, ...] = ()  # those of `body` are in the history by now
             waiting = Notif(body.id, body.dst, body.position, news)
             self._waiting.append(WaitingNotif(source, waiting, list(self._open)))
         else:

@@ -151,7 +151,7 @@ def shrink(
     run: Callable[[Scenario], SimResult] = simulate,
     tries_max: int = 400,
 ) -> Scenario:
-    """A smaller scenario that breaks the same property: fewer faults, fewer messages, fewer clients."""
+    """A smaller scenario that breaks the same property: fewer faults, fewer messages, calmer settings."""
     target = {violation.property for violation in violations_of(run(made))}
     tries = 0
 
