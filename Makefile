@@ -8,24 +8,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-# protocol-replicas, where replicas is the number of processes in a group.
-FUZZ_RUNS := skeen-1 skeen-3 skeen-5 \
-	basecast-3 basecast-5 \
-	fastcast-3 fastcast-5 \
-	multipaxos-3 multipaxos-5 \
-	flexcast-1 flexcast-3 \
-	tree-1 tree-3 \
-	oam-baseline-1 oam-baseline-3 \
-	oam-1 oam-3 \
-	sequencer-1 sequencer-3
-FUZZ_TARGETS := $(FUZZ_RUNS:%=fuzz-%)
+# One run of the long fuzz for each protocol and each size of its groups, such as fuzz-skeen-3.
+LIST_FUZZ_RUNS := from amcast.protocols import PROTOCOLS; \
+	print(*(f"fuzz-{spec.name}-{size}" for spec in PROTOCOLS.values() for size in spec.fuzz_replicas))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis fuzz \
-	clean $(FUZZ_TARGETS)
+	clean
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -92,13 +84,14 @@ nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under
 bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
 	$(BIN)/python -m bench.state
 
-fuzz: $(FUZZ_TARGETS) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
+fuzz: $(STAMP) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
+	@runs=$$($(BIN)/python -c '$(LIST_FUZZ_RUNS)') && $(MAKE) --no-print-directory $${runs:?}
 
-$(FUZZ_TARGETS): fuzz-%: $(STAMP)
+fuzz-%: $(STAMP)
 	$(BIN)/amcast fuzz --protocol $(patsubst %-$(lastword $(subst -, ,$*)),%,$*) --replicas $(lastword $(subst -, ,$*)) \
 		--seeds $(SEEDS) --faults all
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \
 		.mypy_cache .pytest_cache .ruff_cache
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,7 +26,7 @@ from amcast.core import (
 )
 from amcast.errata.fastcast import LateSoft, NoPendingHard
 from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
-from amcast.protocols._adapter import Frame, ReplicatedAutomaton, Submit
+from amcast.protocols._adapter import Frame, FromGroup, ReplicatedAutomaton, Submit
 from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
@@ -138,13 +137,13 @@ class ForgetsOnArrival(FlexCastAutomaton):
 class NotFifo(ReplicatedAutomaton):
     """Takes what comes from another group once, but in any order."""
 
-    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+    def _on_frame(self, sender: ProcessId, frame: Frame[Any], out: Outbox) -> None:
         stream = self._in_stream(frame.source)
         stream.acknowledged = -1
         for seq, body in enumerate(frame.bodies, frame.first):
             if self._log.is_leader and seq not in stream.ahead:
                 stream.ahead[seq] = body
-                self._log.propose(self._types.from_group(frame.source, seq, body), out)
+                self._log.propose(FromGroup(frame.source, seq, body), out)
 
     def _apply(self, entry: Any, out: Outbox) -> None:
         if isinstance(entry, Submit):
@@ -213,12 +212,12 @@ MUTANTS = (
         groups=1,
         size=PlanSize(last_us=30_000, faults_max=60),
     ),
-    Mutant("no-acks", "flexcast", partial(build_with, NoAcks), ORDER | {"liveness", "invariant"}, (), groups=4),
-    Mutant("no-notifs", "flexcast", partial(build_with, NoNotifs), ORDER, ("pause", "partition"), groups=4),
+    Mutant("no-acks", "flexcast", build_with(NoAcks), ORDER | {"liveness", "invariant"}, (), groups=4),
+    Mutant("no-notifs", "flexcast", build_with(NoNotifs), ORDER, ("pause", "partition"), groups=4),
     Mutant(
         "forgets-on-arrival",
         "flexcast",
-        partial(build_with, ForgetsOnArrival),
+        build_with(ForgetsOnArrival),
         ORDER | {"liveness", "invariant"},
         ("pause", "partition"),
         groups=4,

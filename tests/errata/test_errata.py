@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def test_every_step_of_a_directed_schedule_is_needed(each: Erratum) -> None:
 )
 def test_the_fuzzer_finds_flaws_of_flexcast_that_are_not_rare(automaton: type[FlexCastAutomaton]) -> None:
     """The cycle of three and the hasty flush are rarer: they have their directed schedules."""
-    spec = replace(protocol("flexcast"), build=partial(build_with, automaton))
+    spec = replace(protocol("flexcast"), build=build_with(automaton))
     for seed in range(SEEDS):
         made = fuzz_scenario("flexcast", seed, ("pause", "partition"), groups=4)
         if violations_of(simulate(made, spec)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from amcast.check import check_run
 from amcast.consensus import PaxosConfig
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import PROTOCOLS, Start
 from amcast.sim import FaultPlan, Scenario, SimResult, scenario, simulate
 from amcast.sim.faults import Crash, CrashLeader
 from amcast.trace import FINAL, Run
 from amcast.workload import Micro
 
-REPLICATED = ("basecast", "fastcast", "multipaxos", "flexcast", "tree", "oam-baseline", "oam", "sequencer")
-SOLO = ("skeen", "flexcast", "tree", "oam-baseline", "oam", "sequencer")
+REPLICATED = [name for name, spec in PROTOCOLS.items() if max(spec.fuzz_replicas) > 1]
+SOLO = [name for name, spec in PROTOCOLS.items() if min(spec.fuzz_replicas) == 1]
 SIZES = [*((name, 1) for name in SOLO), *((name, size) for name in REPLICATED for size in (3, 5))]
 
 # Timeouts short enough that an election is over in a few milliseconds.
@@ -77,8 +77,9 @@ def test_a_retried_message_is_delivered_once(name: str, replicas: int) -> None:
     """ "A message keeps its id through all retries, and groups order an id once." """
     made = scenario(name, groups=2, replicas=replicas, messages=30, retry_us=60, seed=4)
     run = passes(made).run()
-    entry = {"oam-baseline": "FR-MCAST", "oam": "FR-MCAST", "sequencer": "DATA"}.get(name, "START")
-    starts = run.wire.kind == run.wire.kinds.index(entry)
+    first = PROTOCOLS[name].ingress_messages or Start
+    tag = (get_args(first) or (first,))[0].__struct_config__.tag
+    starts = run.wire.kind == run.wire.kinds.index(tag)
     receivers = set(zip(run.wire.msg[starts].tolist(), run.wire.dst[starts].tolist(), strict=True))
     repeated = np.count_nonzero(starts) - len(receivers)
     assert repeated > len(run.multicasts) / 2

@@ -1,4 +1,4 @@
-"""How good optimistic orders are, sendersTo while it changes, and state that stays bounded."""
+"""Delays by size of group, how good optimistic orders are, sendersTo while it changes, and state that stays bounded."""
 
 from __future__ import annotations
 
@@ -20,6 +20,25 @@ from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.run import Simulation
 from amcast.trace import FINAL, OPTIMISTIC, Run
 from amcast.workload import Micro
+
+# -- message delays
+
+
+@pytest.mark.parametrize(("name", "delays"), [("oam", 2), ("oam-baseline", 2), ("sequencer", 2)])
+def test_a_group_of_one_saves_the_votes(name: str, delays: int) -> None:
+    assert _final_delays(name, replicas=1) == delays
+
+
+def test_a_replicated_sequencer_takes_a_delay_more() -> None:
+    assert _final_delays("sequencer", replicas=3) == 3
+
+
+def _final_delays(name: str, replicas: int) -> float:
+    made = scenario(name, "unit", groups=3, replicas=replicas, clients=1, messages=1, workload=Micro(2, 2), seed=1)
+    run = simulate(made).run()
+    last = run.deliveries.t_us[run.deliveries.kind == FINAL].max()
+    return float(last - run.multicasts.t_us[0]) / made.network.default_us
+
 
 # -- the quality of optimistic orders
 

@@ -14,7 +14,7 @@ import typer
 
 from ..check import space_time_svg, space_time_text
 from ..core import UsageError
-from ..protocols import PROTOCOLS, protocol
+from ..protocols import protocol, select
 from ..sim import parse_kinds, simulate
 from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from ..trace import write_run
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --protocol basecast --replicas 5 --faults crash,partition[/bold]
         """
-        names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
+        names = [spec.name for spec in select(name)]
         kinds = parse_kinds(faults)
         for each in names:
             fuzz_scenario(each, first_seed, kinds, replicas, groups)  # raises what is wrong, before anything starts

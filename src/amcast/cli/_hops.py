@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..protocols import protocol
-from ..sim.hops import measure_all_hops, measure_hops
+from ..protocols import select
+from ..sim.hops import measure_hops
 from ._output import FAIL, JsonOption, console, print_json, table
 
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
         Example: [bold]amcast hops --protocol fastcast[/bold]
         """
-        measured = measure_all_hops() if name == "all" else measure_hops(protocol(name))
+        measured = [row for spec in select(name) for row in measure_hops(spec)]
         if as_json:
             print_json(measured)
         else:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from ..protocols import PROTOCOLS
-from ._output import JsonOption, console, print_json, table
+from ..protocols import installed
+from ._output import JsonOption, console, errors, print_json, table
+
+_FIELDS = ("name", "title", "paper", "survives", "replicas", "delays", "claims")
 
 
 def register(app: typer.Typer) -> None:
@@ -13,31 +15,18 @@ def register(app: typer.Typer) -> None:
     def protocols(as_json: JsonOption = False) -> None:
         """List the protocols: what they survive, how many message delays they take, what they claim.
 
+        Those of other packages (entry points `amcast.protocols`) come last; one that can't be used is named on stderr.
+
         Example: [bold]amcast protocols --json[/bold]
         """
+        specs, problems = installed()
+        for problem in problems:
+            errors.print(f"warning: {problem}", soft_wrap=True, highlight=False, markup=False)
         if as_json:
-            print_json(
-                [
-                    {
-                        "name": spec.name,
-                        "title": spec.title,
-                        "paper": spec.paper,
-                        "survives": spec.survives,
-                        "replicas": spec.replicas,
-                        "delays": spec.delays,
-                        "claims": spec.claims,
-                    }
-                    for spec in PROTOCOLS.values()
-                ]
-            )
+            print_json([{field: getattr(spec, field) for field in _FIELDS} for spec in specs])
             return
         made = table("name", "survives", "delays", "genuine")
-        for spec in PROTOCOLS.values():
+        for spec in specs:
             delays = ", ".join(f"{case} {count}" for case, count in spec.delays.items())
-            made.add_row(
-                f"[bold]{spec.name}[/bold]",
-                spec.survives,
-                delays,
-                spec.genuineness,
-            )
+            made.add_row(f"[bold]{spec.name}[/bold]", spec.survives, delays, spec.genuineness)
         console.print(made)

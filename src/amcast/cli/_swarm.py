@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from ..core import UsageError
-from ..protocols import PROTOCOLS, protocol
+from ..protocols import protocol, select
 from ._output import FAIL, JsonOption, MasterOption, RemoteOption, coloured, console, print_json, progress, table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         """
         from ..pipeline.swarm import SwarmSpec, make_cells
 
-        names = list(PROTOCOLS) if name == "all" else [protocol(name).name]
+        names = [spec.name for spec in select(name)]
         cells = make_cells(names, faults or ["all"], _numbers(replicas, "--replicas"), _numbers(groups, "--groups"))
         spec = SwarmSpec(cells, seeds, first_seed)
         started = time.perf_counter()

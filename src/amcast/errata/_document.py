@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from ..check import Violation, check_run, space_time_svg
@@ -61,15 +63,8 @@ def _section(made: Replay, has_diagram: bool) -> str:
 def _diagram(run: Run, made: Replay) -> str | None:
     violation = made.violations[0]
     if violation.property == "liveness":
-        # Nothing moves any more: what is missing will never come, and the checker can say who misses it.
-        run = Run(
-            msgspec.structs.replace(run.info, complete=True),
-            run.multicasts,
-            run.deliveries,
-            run.wire,
-            run.faults,
-            run.restored,
-        )
+        # The run is stuck, so what is missing will never come: judged as a complete run, it shows who misses it.
+        run = replace(run, info=msgspec.structs.replace(run.info, complete=True))
         violation = check_run(run).violations[0]
     return space_time_svg(run, violation) if _can_be_drawn(violation) else None
 

@@ -63,7 +63,8 @@ class LateSoft(FastCast):
 
     def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
         for id_, ts in stamps:
-            if self._is_delivered(id_) and id_ not in self._pending:
+            is_delivered = id_ not in self._tracked and self._seen.is_known(id_)
+            if is_delivered and id_ not in self._pending:
                 self._pending.add(id_, ts)
         super()._apply_sync_soft(group, stamps)
 

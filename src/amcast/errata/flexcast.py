@@ -45,15 +45,15 @@ class ReplacedHistory(History):
     def replace_dependencies(self) -> None:
         self._edges = set()
 
-    def add(self, entry: HistoryItem) -> bool:
-        self._edges.add(entry)
-        return super().add(entry)
+    def add(self, item: HistoryItem) -> bool:
+        self._edges.add(item)
+        return super().add(item)
 
     def directly_before(self, id_: MessageId) -> list[MessageId]:
-        known = self._entries.get(id_, [])
-        self._entries[id_] = [entry for entry in known if entry in self._edges]
+        known = self._items.get(id_, [])
+        self._items[id_] = [item for item in known if item in self._edges]
         found = super().directly_before(id_)
-        self._entries[id_] = known
+        self._items[id_] = known
         return found
 
 

@@ -3,15 +3,17 @@
 Every input of the automaton, a client's message or another group's, is ordered through the log, so that all replicas
 of the group make the same steps. Between groups run numbered streams: what automaton g sends to automaton h is entry
 0, 1, 2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader
-sends, to the process that it believes leads h; a leader that gets no acknowledgement, or a new one, says it again to
-all of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
+sends, to the process that it believes leads h; a new leader, or one that gets no acknowledgement, sends again to all
+of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -29,12 +31,12 @@ from ..core import (
 )
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._messages import Start
-from ._replica import DeliveriesState, Replica, ReplicaConfig
+from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 
 _RESEND = "adapter.resend"
 _CHUNK = 512  # bodies in one resent frame
-_CHUNK_BYTES = 4 << 20  # no more of them when they have so many bytes
-_AHEAD = 4_096  # bodies kept that came before their turn
+_CHUNK_BYTES = 4 << 20  # fewer bodies, if these reach so many bytes
+_AHEAD = 4_096  # bodies kept that arrived before their turn
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submit"):
@@ -50,29 +52,47 @@ class StreamAck(Wire, frozen=True, tag="ACK"):
     upto: int
 
 
-class Frame(Protocol):
-    """A run of a stream's bodies, from number `first` on. Each automaton has a wire class of this shape."""
+class About(Protocol):
+    """A body: what one group says to another about one message."""
 
     @property
-    def source(self) -> GroupId: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def bodies(self) -> tuple[Any, ...]: ...
+    def id(self) -> MessageId: ...
+
+
+Body = TypeVar("Body", bound=About)
+
+
+class Frame(Wire, Generic[Body], frozen=True):
+    """A run of a stream's bodies, from number `first` on. Each automaton has a subclass, with a tag of its own."""
+
+    source: GroupId
+    first: int
+    bodies: tuple[Body, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return tuple([body.id for body in self.bodies])
+
+
+class FromGroup(msgspec.Struct, Generic[Body], frozen=True, array_like=True, gc=False, tag="from-group"):
+    """A log entry: body number `seq` of another group's stream."""
+
+    source: GroupId
+    seq: int
+    body: Body
 
 
 class AutomatonTypes:
-    """The wire and log types of one automaton: frames of bodies, entries `FromGroup(source, seq, body)`."""
+    """The wire, log and snapshot types of one automaton."""
 
-    def __init__(self, frame: type[Wire], from_group: Any, state: Any) -> None:
-        self.frame: Any = frame
-        self.from_group = from_group
-        self.entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Submit | from_group])
+    def __init__(self, frame: type[Frame[Any]], body: Any, state: Any) -> None:
+        self.frame = frame
+        self.entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Submit | FromGroup[body]])
+        self.bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(body)
         self.state: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(state)
 
 
 class OutStream:
-    """What this group said to another one and was not acknowledged yet."""
+    """What this group sends to another one, from the first body that is not acknowledged on."""
 
     __slots__ = ("bodies", "first", "marked", "unsent")
 
@@ -80,7 +100,7 @@ class OutStream:
         self.first = first
         self.bodies: deque[Any] = deque()
         self.unsent = 0  # bodies at the end that were never sent
-        self.marked = -1  # `first` at the last tick: no progress since means that something was lost
+        self.marked = -1  # `first` at the last tick: if it is the same at the next one, something was lost
 
     def acknowledge(self, upto: int) -> None:
         while self.first < upto and self.bodies:
@@ -89,14 +109,14 @@ class OutStream:
 
 
 class InStream:
-    """What another group said, up to where this group's log holds it; and the leader's own view ahead of it."""
+    """How much of another group's stream this group's log holds, and what its leader has received beyond that."""
 
     __slots__ = ("acknowledged", "ahead", "applied", "proposed")
 
     def __init__(self, applied: int = 0) -> None:
         self.applied = applied
         self.proposed = applied  # volatile: what this leader has proposed
-        self.ahead: dict[int, Any] = {}  # volatile: came before its turn
+        self.ahead: dict[int, Any] = {}  # volatile: bodies 7 and 8 arrived, 6 has not
         self.acknowledged = -1
 
 
@@ -119,13 +139,11 @@ class ReplicatedAutomaton(Replica):
         log: Log,
         automaton: GroupAutomaton,
         types: AutomatonTypes,
-        bodies: msgspec.msgpack.Decoder[Any],
     ) -> None:
         super().__init__(process, topology, config, log, types.entries)
         self._config = config
         self._automaton = automaton
         self._types = types
-        self._bodies = bodies
         self._outgoing: dict[GroupId, OutStream] = {}
         self._incoming: dict[GroupId, InStream] = {}
         self._submitted: set[MessageId] = set()  # volatile: what this leader has proposed
@@ -139,7 +157,7 @@ class ReplicatedAutomaton(Replica):
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         out.announce(message)
         for group in self._topology.groups:
-            if self._automaton.is_entry(message, group):
+            if self._automaton.is_ingress(message, group):
                 out.send(self._leader(group), Start((message,)))
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
@@ -170,7 +188,7 @@ class ReplicatedAutomaton(Replica):
         if self._automaton.is_known(message.id):
             if self._group in message.dst and not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
-        elif not self._automaton.is_entry(message, self._group):
+        elif not self._automaton.is_ingress(message, self._group):
             return
         elif not self._log.is_leader:
             self._forward(sender, message)
@@ -178,7 +196,7 @@ class ReplicatedAutomaton(Replica):
             self._submitted.add(message.id)
             self._log.propose(Submit(message), out)
 
-    def _on_frame(self, sender: ProcessId, frame: Frame, out: Outbox) -> None:
+    def _on_frame(self, sender: ProcessId, frame: Frame[Any], out: Outbox) -> None:
         if self._topology.group_of(sender) != frame.source:
             return
         self._leader_of[frame.source] = sender
@@ -188,11 +206,11 @@ class ReplicatedAutomaton(Replica):
         stream.proposed = max(stream.proposed, stream.applied)  # an earlier leader's proposals were decided
         for seq, body in enumerate(frame.bodies, frame.first):
             if seq < stream.proposed:
-                stream.acknowledged = -1  # the sender does not know: tell it again
+                stream.acknowledged = -1  # the sender missed the acknowledgement: send it again
             elif seq < stream.proposed + _AHEAD:
                 stream.ahead[seq] = body
         while (body := stream.ahead.pop(stream.proposed, None)) is not None:
-            self._log.propose(self._types.from_group(frame.source, stream.proposed, body), out)
+            self._log.propose(FromGroup(frame.source, stream.proposed, body), out)
             stream.proposed += 1
 
     def _in_stream(self, source: GroupId) -> InStream:
@@ -277,6 +295,21 @@ class ReplicatedAutomaton(Replica):
         self._outgoing = {}
         for group, (first, bodies) in loaded.outgoing.items():
             stream = self._outgoing[group] = OutStream(first)
-            stream.bodies.extend(self._bodies.decode(body) for body in bodies)
+            stream.bodies.extend(self._types.bodies.decode(body) for body in bodies)
         self._incoming = {source: InStream(applied) for source, applied in loaded.incoming.items()}
         self._submitted = set()
+
+
+def replicate(
+    frame: type[Frame[Any]], body: Any, state: Any, make: Callable[[GroupId, Topology, Any], GroupAutomaton]
+) -> Callable[[ProcessId, Topology, Any, Random], ReplicatedAutomaton]:
+    """The `build` of a protocol that is an automaton: `make(group, topology, config)`, replicated over any log."""
+    types = AutomatonTypes(frame, body, state)
+
+    def build(process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> ReplicatedAutomaton:
+        group = topology.group_of(process)
+        assert group is not None
+        log = make_log(group, process, topology, config, rng)
+        return ReplicatedAutomaton(process, topology, config, log, make(group, topology, config), types)
+
+    return build

@@ -29,7 +29,7 @@ class GroupOutbox:
 
 
 class GroupAutomaton(ABC):
-    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+    def is_ingress(self, message: AppMessage, group: GroupId) -> bool:
         """Whether clients hand this message to this group: to every destination, unless the protocol has a route."""
         return group in message.dst
 

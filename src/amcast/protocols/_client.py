@@ -1,9 +1,9 @@
-"""The client: a process that multicasts, tries again until every destination group has answered, and never twice.
+"""The client: a process that multicasts, and sends each message again until every destination group has answered.
 
-It sends START to the process that it believes leads each ingress group (one delay, one copy; what is multicast in one
-turn goes in one message, and what goes to the same groups as one batch). Only when no answer comes does it bother every
-member. A message keeps its id through all retries, and groups order an id once. With each message goes the mark below
-which all its earlier messages are settled, so that groups may forget them.
+It sends START to the process that it believes leads each ingress group: one delay, one copy. What is multicast in one
+turn goes into one START, and messages to the same groups become one batch. Only when no answer comes does it send to
+every member of a group. A message keeps its id through all retries, and groups order an id once. Each message carries
+the sequence number below which all of the client's messages are settled, so that groups may forget those.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ingress(ABC):
 
     @abstractmethod
     def send(self, message: AppMessage, out: Outbox) -> Wire:
-        """Sends it where it must go first; answers what to send again if no reply comes."""
+        """Sends a message where it must go first, and returns what to send again if no reply comes."""
 
     @abstractmethod
     def send_again(self, sent: Any, silent: Sequence[GroupId], out: Outbox) -> None:
@@ -51,9 +51,9 @@ class Ingress(ABC):
 _RETRY = "client.retry"
 _SEND = "client.send"
 _RETRY_TICKS = (2, 3, 4, 8)  # periods after which a message is sent again; then after as many as the last
-_START_BYTES = 1 << 20  # of payload in one START
-_TURN_MESSAGES = 1_024  # that leave at once: the more, the fewer syncs of a disk; the rest leaves a turn later
-_BATCH_BYTES = 64 << 10  # of payload in one batch: more would only wait for each other
+_START_BYTES = 1 << 20  # payload of one START, at most
+_TURN_MESSAGES = 1_024  # messages that leave in one turn, at most: many at a time share one sync of a disk
+_BATCH_BYTES = 64 << 10  # payload of one batch, at most: beyond that a batch gets slower, and saves nothing more
 _CHECKED_MAX = 10_000
 
 
@@ -63,7 +63,7 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outstanding:
-    """What was sent as one, and whose answers are awaited."""
+    """A message or a batch that was sent, and that not all destinations have answered yet."""
 
     __slots__ = ("is_done", "message", "missing", "parts", "sent", "ticks")
 
@@ -92,8 +92,8 @@ class Client(Process):
         self._config = config
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
-        self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given, and in good order
-        self._waiting: list[AppMessage] = []  # what leaves at the end of this turn, or of a later one
+        self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given -> sorted, checked
+        self._unsent: list[AppMessage] = []  # leave at the end of this turn, or of a later one
         self._outstanding: dict[MessageId, Outstanding] = {}
         self._in_order: deque[Outstanding] = deque()  # by sequence number, from the first that is not done
         self._leader: dict[GroupId, ProcessId] = {}
@@ -112,7 +112,7 @@ class Client(Process):
         return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
 
     def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
-        """The destinations in good order; an error for what can't be sent."""
+        """The destinations, sorted and without repetition; an error if the message can't be sent."""
         self._topology.check_destinations(dst)
         checked = app_message(self._process, seq, dst, payload).dst
         if len(self._checked) < _CHECKED_MAX:
@@ -121,8 +121,8 @@ class Client(Process):
 
     def sent_with(self, id_: MessageId) -> Sequence[AppMessage]:
         """The messages of a batch that waits for answers."""
-        entry = self._outstanding.get(id_)
-        return () if entry is None else entry.parts
+        outstanding = self._outstanding.get(id_)
+        return () if outstanding is None else outstanding.parts
 
     def on_boot(self, out: Outbox) -> None:
         """A client waits for something to send."""
@@ -137,36 +137,36 @@ class Client(Process):
             for message in messages:
                 self._remember(message, (message,), self._ingress.send(message, out))
         else:
-            if not self._waiting:
+            if not self._unsent:
                 out.set_timer(_SEND, 0)
-            self._waiting.extend(messages)
+            self._unsent.extend(messages)
         if not self._retrying:
             self._retrying = True
             out.set_timer(_RETRY, self._config.retry_us)
 
     def _remember(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
-        entry = self._outstanding[message.id] = Outstanding(message, parts, sent)
-        self._in_order.append(entry)
+        outstanding = self._outstanding[message.id] = Outstanding(message, parts, sent)
+        self._in_order.append(outstanding)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
             self.on_reply(sender, message)
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
-        """The messages that are delivered everywhere now."""
+        """Returns the messages that all their destinations have delivered, now that this reply has come."""
         group = self._topology.group_of(sender)
         if group is None:
             return []
         self._leader[group] = sender
         completed: list[AppMessage] = []
         for id_ in reply.ids:
-            entry = self._outstanding.get(id_)
-            if entry is not None:
-                entry.missing.difference_update(reply.groups)
-                if not entry.missing:
-                    entry.is_done = True
+            outstanding = self._outstanding.get(id_)
+            if outstanding is not None:
+                outstanding.missing.difference_update(reply.groups)
+                if not outstanding.missing:
+                    outstanding.is_done = True
                     del self._outstanding[id_]
-                    completed.extend(entry.parts)
+                    completed.extend(outstanding.parts)
         if completed:
             self.outstanding -= len(completed)
             self._move_mark()
@@ -179,21 +179,21 @@ class Client(Process):
         if in_order:
             self._settled = seq_of(in_order[0].message.id)
         else:
-            self._settled = seq_of(self._waiting[0].id) if self._waiting else self._next_seq
+            self._settled = seq_of(self._unsent[0].id) if self._unsent else self._next_seq
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _SEND:
-            self._send_waiting(out)
+            self._send_unsent(out)
         elif key == _RETRY:
             self._retry_all(out)
 
-    def _send_waiting(self, out: Outbox) -> None:
-        leaving = self._waiting
+    def _send_unsent(self, out: Outbox) -> None:
+        leaving = self._unsent
         if len(leaving) > _TURN_MESSAGES:
-            leaving, self._waiting = leaving[:_TURN_MESSAGES], leaving[_TURN_MESSAGES:]
+            leaving, self._unsent = leaving[:_TURN_MESSAGES], leaving[_TURN_MESSAGES:]
             out.set_timer(_SEND, 0)
         else:
-            self._waiting = []
+            self._unsent = []
         starting: dict[ProcessId, list[AppMessage]] = {}
         for parts in self._batches(leaving):
             message = pack(parts)
@@ -211,7 +211,7 @@ class Client(Process):
                 out.send(leader, start)
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
-        """What is ordered as one: messages to the same groups. By sequence number of the first of each."""
+        """Messages to the same groups, cut into batches. Batches are sorted by the sequence number of their first."""
         if [message.dst for message in messages].count(messages[0].dst) == len(messages):
             return _cut(messages, _BATCH_BYTES, self._config.batch)
         by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
@@ -228,31 +228,34 @@ class Client(Process):
         if self._retrying:
             out.set_timer(_RETRY, self._config.retry_us)
         again: dict[GroupId, list[AppMessage]] = {}
-        for entry in self._outstanding.values():
-            entry.ticks += 1
-            # When it has waited for a whole period at least, then ever more seldom: a cluster that is slow because it
-            # has much to do must not get more to do for it.
-            if entry.ticks not in _RETRY_TICKS and entry.ticks % _RETRY_TICKS[-1]:
+        for each in self._outstanding.values():
+            each.ticks += 1
+            # A retry comes after a whole period at least, later ones less and less often: a cluster that is slow under
+            # load must not get more load for being slow.
+            if each.ticks not in _RETRY_TICKS and each.ticks % _RETRY_TICKS[-1]:
                 continue
             if self._ingress is not None:
-                self._ingress.send_again(entry.sent, [g for g in entry.message.dst if g in entry.missing], out)
+                self._ingress.send_again(each.sent, [g for g in each.message.dst if g in each.missing], out)
             else:
-                for group in self._silent(entry):
-                    again.setdefault(group, []).append(entry.message)
+                for group in self._silent(each):
+                    again.setdefault(group, []).append(each.message)
         for group, messages in again.items():
             for start in start_all(messages):
                 out.send_all(self._topology.members(group), start)
 
-    def _silent(self, entry: Outstanding) -> list[GroupId]:
-        """Who is to be asked again."""
-        dst, entries = entry.message.dst, self._ingress_groups(entry.message, self._topology)
-        # Not the destinations that answered. Where clients do not enter, the message may be, and its answer was lost.
-        silent = [group for group in entries if group in entry.missing or group not in dst]
-        return silent + [group for group in dst if group in entry.missing and group not in entries]
+    def _silent(self, outstanding: Outstanding) -> list[GroupId]:
+        """The groups to send a message to again: all that it goes to first or is addressed to, and that did not answer.
+
+        A destination that is no ingress group can't order the message for a client. But it may have delivered it, and
+        its answer was lost: then it answers again.
+        """
+        dst, ingress = outstanding.message.dst, self._ingress_groups(outstanding.message, self._topology)
+        silent = [group for group in ingress if group in outstanding.missing or group not in dst]
+        return silent + [group for group in dst if group in outstanding.missing and group not in ingress]
 
 
 def start_all(messages: list[AppMessage]) -> list[Start]:
-    """As few STARTs as their size allows."""
+    """These messages in as few STARTs as their size allows."""
     return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))]
 
 
@@ -261,7 +264,7 @@ def _first_id(parts: list[AppMessage]) -> MessageId:
 
 
 def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> list[list[AppMessage]]:
-    """In order, into as few as the limits allow."""
+    """Cuts a list of messages into as few pieces as the limits allow, in order."""
     if len(messages) == 1:
         return [messages]
     if len(messages) <= count_max and sum([len(message.payload) for message in messages]) <= bytes_max:

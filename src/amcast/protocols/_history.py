@@ -1,15 +1,15 @@
 """Histories: what a group knows of who delivered what in which order.
 
-A history is a graph of messages. Its edges come in chains: every group numbers its deliveries, and the entry "group g
-delivered m as its k-th" stands for the edge from g's delivery before it. What was added since some moment is told apart
-by a journal, so that groups tell each other news only.
+A history is a graph of messages. Its edges come in chains: every group numbers its deliveries, and the item "group g
+delivered m as its k-th" stands for the edge from g's delivery before it. Items are also kept in the order in which they
+were added: a group tells another one only those that were added since it last told it something.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import msgspec
 
@@ -39,7 +39,7 @@ def flush_number(id_: MessageId) -> int:
 
 
 class HistoryState(msgspec.Struct, array_like=True):
-    journal: list[tuple[int, HistoryItem]]
+    added: list[tuple[int, HistoryItem]]
     position: int
     floor: dict[GroupId, int]
     mentioned: list[GroupId]
@@ -54,58 +54,58 @@ class History:
 
     def _clear(self) -> None:
         self._chains: dict[GroupId, list[HistoryItem]] = {}  # by number
-        self._entries: dict[MessageId, list[HistoryItem]] = {}
-        # How many messages, flushes left out, are addressed to a group; 0: those that were are forgotten.
+        self._items: dict[MessageId, list[HistoryItem]] = {}
+        # How many messages in the history are addressed to a group, not counting flushes; 0: there were, all forgotten.
         self._mentions: dict[GroupId, int] = {}
-        self._journal: list[tuple[int, HistoryItem]] = []  # all entries, in the order in which they were added
-        self._floor: dict[GroupId, int] = {}  # entries below this number were forgotten
-        self.position = 0  # how many entries were ever added
+        self._added: list[tuple[int, HistoryItem]] = []  # all items, each with its position
+        self._floor: dict[GroupId, int] = {}  # items of a group below this number were forgotten
+        self.position = 0  # how many items were ever added
 
     def __len__(self) -> int:
-        return len(self._journal)
+        return len(self._added)
 
     def __contains__(self, id_: MessageId) -> bool:
-        return id_ in self._entries
+        return id_ in self._items
 
-    def add(self, entry: HistoryItem) -> bool:
-        """Whether it was news."""
-        if entry.number < self._floor.get(entry.group, 0):
+    def add(self, item: HistoryItem) -> bool:
+        """Whether the item is new here, and not one that was forgotten."""
+        if item.number < self._floor.get(item.group, 0):
             return False
-        chain = self._chains.setdefault(entry.group, [])
-        at = bisect_left(chain, entry.number, key=_number_of)
-        if at < len(chain) and chain[at].number == entry.number:
+        chain = self._chains.setdefault(item.group, [])
+        at = bisect_left(chain, item.number, key=_number_of)
+        if at < len(chain) and chain[at].number == item.number:
             return False
-        chain.insert(at, entry)
-        self._journal.append((self.position, entry))
+        chain.insert(at, item)
+        self._added.append((self.position, item))
         self.position += 1
-        known = self._entries.setdefault(entry.id, [])
-        known.append(entry)
+        known = self._items.setdefault(item.id, [])
+        known.append(item)
         if len(known) == 1:
-            self._mention(entry, 1)
+            self._mention(item, 1)
         return True
 
-    def _mention(self, entry: HistoryItem, by: int) -> None:
-        if not is_flush(entry.id):
-            for group in entry.dst:
+    def _mention(self, item: HistoryItem, by: int) -> None:
+        if not is_flush(item.id):
+            for group in item.dst:
                 self._mentions[group] = self._mentions.get(group, 0) + by
 
     def since(self, position: int) -> tuple[HistoryItem, ...]:
-        """What was added when the history had reached this position, without what was forgotten."""
-        start = bisect_left(self._journal, position, key=lambda item: item[0])
-        return tuple([entry for _, entry in self._journal[start:]])
+        """The items that were added from this position on, without those that were forgotten."""
+        start = bisect_left(self._added, position, key=itemgetter(0))
+        return tuple([item for _, item in self._added[start:]])
 
     def directly_before(self, id_: MessageId) -> list[MessageId]:
         """What each group that is known to have delivered this message delivered just before."""
         found = []
-        for entry in self._entries.get(id_, ()):
-            chain = self._chains[entry.group]
-            at = bisect_left(chain, entry.number, key=_number_of)
+        for item in self._items.get(id_, ()):
+            chain = self._chains[item.group]
+            at = bisect_left(chain, item.number, key=_number_of)
             if at > 0:
                 found.append(chain[at - 1].id)
         return found
 
     def dst(self, id_: MessageId) -> tuple[GroupId, ...]:
-        return self._entries[id_][0].dst
+        return self._items[id_][0].dst
 
     def mentions(self, group: GroupId) -> bool:
         """Whether a message, other than a flush, is addressed to this group."""
@@ -117,21 +117,21 @@ class History:
 
     def is_delivered_before(self, one: MessageId, other: MessageId) -> bool:
         """Whether some group is known to have delivered both, in this order."""
-        numbers = {entry.group: entry.number for entry in self._entries.get(one, ())}
-        others = self._entries.get(other, ())
-        return any(entry.group in numbers and numbers[entry.group] < entry.number for entry in others)
+        numbers = {item.group: item.number for item in self._items.get(one, ())}
+        others = self._items.get(other, ())
+        return any(item.group in numbers and numbers[item.group] < item.number for item in others)
 
     def forget_before(self, id_: MessageId) -> None:
-        """Forgets all messages that come before this one. Of each chain that is a beginning."""
+        """Forgets all messages that come before this one: the beginning of every chain."""
         gone = self._all_before(id_)
         for group, chain in self._chains.items():
-            kept = [entry for entry in chain if entry.id not in gone]
+            kept = [item for item in chain if item.id not in gone]
             if len(kept) < len(chain):
                 self._floor[group] = chain[len(chain) - len(kept) - 1].number + 1
                 self._chains[group] = kept
-        self._journal = [item for item in self._journal if item[1].id not in gone]
+        self._added = [(at, item) for at, item in self._added if item.id not in gone]
         for message in gone:
-            self._mention(self._entries.pop(message)[0], -1)
+            self._mention(self._items.pop(message)[0], -1)
 
     def _all_before(self, id_: MessageId) -> dict[MessageId, None]:
         found: dict[MessageId, None] = {}
@@ -145,13 +145,13 @@ class History:
         return found
 
     def dump(self) -> HistoryState:
-        return HistoryState(self._journal, self.position, self._floor, list(self._mentions))
+        return HistoryState(self._added, self.position, self._floor, list(self._mentions))
 
     def load(self, state: HistoryState) -> None:
         self._clear()
         self._mentions = dict.fromkeys(state.mentioned, 0)
-        for position, entry in state.journal:
+        for position, item in state.added:
             self.position = position
-            self.add(entry)
+            self.add(item)
         self.position = state.position
         self._floor = state.floor

@@ -49,14 +49,14 @@ from ._messages import Reply, Start
 
 class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paxos: PaxosConfig = PaxosConfig()
-    resend_us: int = 50_000  # how long a group waits for another one before it says things again
+    resend_us: int = 50_000  # how long a group waits for another one to answer before it sends again
     history_max: int = 4_096  # deliveries kept for replicas that were away
-    history_bytes: int = 4 << 20  # fewer when they have more bytes
+    history_bytes: int = 4 << 20  # fewer are kept if their payloads are larger than this together
 
 
 class DeliveriesState(msgspec.Struct, array_like=True):
     counts: dict[GroupId, int]
-    history: list[tuple[AppMessage, Timestamp | None]]
+    latest: list[tuple[AppMessage, Timestamp | None]]
 
 
 class Deliveries:
@@ -68,29 +68,26 @@ class Deliveries:
     def __init__(self, group: GroupId, config: ReplicaConfig) -> None:
         self._group = group
         self._counts: dict[GroupId, int] = {}
-        self._history: deque[tuple[AppMessage, Timestamp | None]] = deque()
+        self._latest: deque[tuple[AppMessage, Timestamp | None]] = deque()
         self._config = config
-        self._history_count = 0  # of messages, in batches or not
-        self._history_bytes = 0
+        self._latest_count = 0  # of messages, in batches or not
+        self._latest_bytes = 0
 
-    def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> bool:
-        """Counts a message in these groups' logs, and delivers it if this process's group is one of them."""
-        delivered = False
+    def add(self, message: AppMessage, ts: Timestamp | None, groups: Sequence[GroupId], out: Outbox) -> None:
+        """Counts a delivery in these groups, and delivers the message if this process's group is one of them."""
         for group in groups:
             position = self._counts.get(group, 0)
             self._counts[group] = position + message.count
             if group == self._group:
                 out.deliver(position, message, ts)
-                delivered = True
-        self._history.append((message, ts))
+        self._latest.append((message, ts))
         self._forget(message.count, len(message.payload))
-        return delivered
 
     def add_own(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
-        """The same for one message of this process's group alone."""
+        """The same, for this process's group alone."""
         position = self._counts.get(self._group, 0)
         self._counts[self._group] = position + message.count
-        self._history.append((message, ts))
+        self._latest.append((message, ts))
         self._forget(message.count, len(message.payload))
         out.deliver(position, message, ts)
 
@@ -98,27 +95,27 @@ class Deliveries:
         position = self._counts.get(self._group, 0)
         count = sum([message.count for message, _ in batch])
         self._counts[self._group] = position + count
-        self._history.extend(batch)
+        self._latest.extend(batch)
         self._forget(count, sum([len(message.payload) for message, _ in batch]))
         out.deliver_all(position, batch)
 
     def _forget(self, count: int, size: int) -> None:
-        """So much was added: what is too much now goes."""
-        count += self._history_count
-        size += self._history_bytes
+        """Counts what was added, and drops the oldest deliveries while a limit is exceeded."""
+        count += self._latest_count
+        size += self._latest_bytes
         while count > self._config.history_max or size > self._config.history_bytes:
-            message, _ = self._history.popleft()
+            message, _ = self._latest.popleft()
             count -= message.count
             size -= len(message.payload)
-        self._history_count, self._history_bytes = count, size
+        self._latest_count, self._latest_bytes = count, size
 
     def dump(self) -> DeliveriesState:
-        return DeliveriesState(self._counts, list(self._history))
+        return DeliveriesState(self._counts, list(self._latest))
 
     def load(self, state: DeliveriesState, out: Outbox) -> None:
-        """Takes over another replica's deliveries: what this one has not delivered yet, it delivers now."""
+        """Takes over another replica's deliveries, and delivers those that this process has not delivered yet."""
         behind = self._counts.get(self._group, 0)
-        mine = [(message, ts) for message, ts in state.history if self._group in message.dst]
+        mine = [(message, ts) for message, ts in state.latest if self._group in message.dst]
         position = state.counts.get(self._group, 0) - sum(message.count for message, _ in mine)
         if behind < position:
             out.restored(position)
@@ -127,9 +124,9 @@ class Deliveries:
                 out.deliver(position, message, ts)
             position += message.count
         self._counts = dict(state.counts)
-        self._history = deque(state.history)
-        self._history_count = self._history_bytes = 0
-        messages = [message for message, _ in state.history]
+        self._latest = deque(state.latest)
+        self._latest_count = self._latest_bytes = 0
+        messages = [message for message, _ in state.latest]
         self._forget(count_messages(messages), sum(len(message.payload) for message in messages))
 
 
@@ -210,10 +207,10 @@ class Replica(Process):
 
     @abstractmethod
     def _on_elected(self, out: Outbox) -> None:
-        """This process leads now: whatever a leader must have said is to be said again."""
+        """This process leads now: it sends again what the leader before it may not have sent."""
 
     def _flush(self, out: Outbox) -> None:
-        """After a round of decisions: what was gathered leaves in one message a receiver."""
+        """After a round of decisions: sends what they left to send, one message for each receiver."""
 
     @abstractmethod
     def _dump(self) -> bytes: ...
@@ -247,7 +244,7 @@ class Replica(Process):
             case StateWanted():
                 self._log.send_state(decision.peer, self._dump(), out)
             case SnapshotDue():
-                pass  # when all of this round is applied
+                pass  # `_act_on` does it when the whole round is applied
 
     def _deliver(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         self._deliveries.add_own(message, ts, out)
@@ -278,7 +275,7 @@ class Replica(Process):
             self._replies = {}
 
     def _forward(self, sender: ProcessId, message: AppMessage) -> None:
-        """A client that asks the wrong member: the leader hears of it one delay later, not one retry later."""
+        """A client sent to a member that does not lead: hand its message to the leader, sooner than its retry would."""
         leader = self._log.leader
         if leader is not None and leader != self._process and self._topology.group_of(sender) is None:
             self._forwarding.append(message)
@@ -289,7 +286,7 @@ class Replica(Process):
             out.send(self._leader(self._group), Start(tuple(forwarding)))
 
     def _leader(self, group: GroupId) -> ProcessId:
-        """Where to send what a group's leader should hear first; a guess, mended by who answers."""
+        """Who leads a group, as far as this process knows. Whoever answers for the group corrects a wrong guess."""
         if group == self._group and self._log.leader is not None:
             return self._log.leader
         return self._leader_of.get(group, self._topology.members(group)[0])

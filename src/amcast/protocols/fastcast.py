@@ -58,6 +58,7 @@ from ..core import (
 from ..core.ids import GROUP_ID_LIMIT
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
+from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 _RESEND = "fastcast.resend"
 
@@ -170,7 +171,7 @@ class FastCast(Replica):
         self._hard_clock = 0
         self._seen = SeenMessages()
         self._pending = PendingSet()
-        self._has_final = False  # something became final since the last look: the first of the pending may be it
+        self._has_final = False  # a message became final since `_deliver_ready` last ran
         self._tracked: dict[MessageId, Tracked] = {}
         # Delivered by a guess that was right, before the log had the hard timestamps: a leader must see to it that the
         # log gets them, for replicas that missed a SEND-HARD.
@@ -291,9 +292,10 @@ class FastCast(Replica):
             self._propose_hard(group, new, out)
 
     def _on_settled(self, sender: ProcessId, message: Settled, out: Outbox) -> None:
-        """Some process of this group delivered it, and without SYNC-HARD in the log it did so by the guess.
+        """All destinations have delivered the message, so some process of this group has.
 
-        Had an earlier leader's SYNC-HARD been decided, it stands before this one in the log, and wins.
+        Without a SYNC-HARD in the log it can only have done so by the guess: the guess is the true timestamp, and is
+        proposed as such. If an earlier leader's SYNC-HARD was decided after all, it comes first in the log, and counts.
         """
         group = self._topology.group_of(sender)
         tracked = self._tracked.get(message.id)
@@ -303,7 +305,7 @@ class FastCast(Replica):
     # -- proposals
 
     def _propose_hard(self, group: GroupId, stamps: list[Stamp], out: Outbox, is_urgent: bool = False) -> None:
-        """Each once. Where the guess was right there is no hurry: delivery does not wait for it."""
+        """Proposes each timestamp once; lazily where the guess was right, since delivery does not wait for it then."""
         proposed = self._hard_proposed.setdefault(group, set())
         guesses = self._soft_proposed.get(group, {})
         right: list[Stamp] = []
@@ -353,7 +355,7 @@ class FastCast(Replica):
             self._deliver_all(ready, out)
 
     def _take_local(self, message: AppMessage, ready: list[tuple[AppMessage, Timestamp]]) -> None:
-        """Where nothing is pending, the hard timestamp of a local message is final and the next: no need to wait."""
+        """A local message's hard timestamp is final, and while nothing is pending it is the lowest: deliver at once."""
         ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + self._group
         if self._seen.admit_new(message, ts):
             self._hard_clock += 1
@@ -405,7 +407,7 @@ class FastCast(Replica):
                 self._settle(id_, tracked)
 
     def _catch_up(self, group: GroupId, id_: MessageId) -> None:
-        """The log has one more of the timestamps by which this message was delivered ahead of it."""
+        """This message was delivered before the log had all its hard timestamps; now it has the one of `group`."""
         ahead = self._ahead.get(id_)
         if ahead is not None:
             ahead.pop(group, None)
@@ -444,9 +446,6 @@ class FastCast(Replica):
             tracked = self._tracked[id_] = Tracked()
         return tracked
 
-    def _is_delivered(self, id_: MessageId) -> bool:
-        return id_ not in self._tracked and self._seen.is_known(id_)
-
     # -- what leaves
 
     def _send_soft(self, out: Outbox) -> None:
@@ -464,7 +463,7 @@ class FastCast(Replica):
             self._hard_out = {}
 
     def _resend(self, out: Outbox) -> None:
-        """What has waited for a whole period is told again to the groups whose timestamps are missing."""
+        """Sends a message that has waited for a whole period again, to the groups whose timestamps are missing."""
         if not self._log.is_leader:
             return
         for tracked in self._tracked.values():
@@ -524,3 +523,25 @@ class FastCast(Replica):
         self._tracked = loaded.tracked
         self._ahead = loaded.ahead
         self._deliveries.load(loaded.deliveries, out)
+
+
+def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+    return {"wrong_guesses": True} if is_adverse else {}
+
+
+SPEC = ProtocolSpec(
+    name="fastcast",
+    title="FastCast",
+    paper="Coelho, Schiper, Pedone 2017, Algorithm 2",
+    survives="f crashes of 2f+1 in each group",
+    replicas=3,
+    claims=(*ORDER, "genuine"),
+    delays={"local": 3, "global": 4, "slow": 6},
+    build=FastCast,
+    config=FastCastConfig,
+    messages=FastCastMessage,
+    samples=(SendSoft(1, ((SAMPLE.id, 5),)), SendHard(1, ((SAMPLE.id, 5), (SAMPLE.id, 5))), Settled(SAMPLE.id)),
+    cases={"slow": {"wrong_guesses": True}},
+    fuzz_replicas=(3, 5),
+    fuzz_options=_fuzz_options,
+)

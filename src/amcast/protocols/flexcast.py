@@ -31,7 +31,7 @@ Where this departs from the paper (`amcast errata` replays what the published al
 - A group that is notified of a message again, when its history has not changed, does not notify others again:
   published, the number of notifications doubles with every rank between.
 - **Garbage collection.** A flush message goes to all groups, as in the paper, and is ordered like any other. A group
-  whose history has grown by `flush_every` entries asks the group of rank 0 for one, as a client would. On delivering
+  whose history has grown by `flush_every` items asks the group of rank 0 for one, as a client would. On delivering
   it, and after telling its history to those above, a group forgets what comes before. The flush itself stays: it stands
   for all that it follows. It is no reason to notify anyone of messages after it, since all groups told what they knew
   when they acknowledged it; a notification of a message that does not follow it is passed on to every group between
@@ -43,7 +43,6 @@ Where this departs from the paper (`amcast errata` replays what the published al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -58,13 +57,13 @@ from ..core import (
     SeenOfSender,
     Topology,
     UsageError,
-    Wire,
 )
-from ._adapter import AutomatonTypes, ReplicatedAutomaton
+from ._adapter import Frame, StreamAck, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import IngressGroups
 from ._history import History, HistoryItem, HistoryState, flush_id, flush_number, is_flush
-from ._replica import ReplicaConfig, make_log
+from ._replica import ReplicaConfig
+from ._spec import ORDER, SAMPLE, Build, ProtocolSpec
 
 # Notifier, notified, and the notifier's position in its history when it told the notified one.
 Notice = tuple[GroupId, GroupId, int]
@@ -72,7 +71,7 @@ Notice = tuple[GroupId, GroupId, int]
 
 class FlexCastConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     overlay: tuple[GroupId, ...] = ()  # all groups, lowest rank first; none: in the order of their ids
-    flush_every: int = 500  # entries added to a group's history until it is collected
+    flush_every: int = 500  # items added to a group's history until it asks for a flush
 
 
 class Msg(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="msg"):
@@ -114,19 +113,9 @@ class FlushRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 FlexCastBody = Msg | Ack | Notif | FlushRequest
 
 
-class FlexCastFrame(Wire, frozen=True, tag="MSG"):
-    source: GroupId
-    first: int
-    bodies: tuple[FlexCastBody, ...]
-
+class FlexCastFrame(Frame[FlexCastBody], frozen=True, tag="MSG"):
     def about(self) -> tuple[MessageId, ...]:
         return tuple([body.id for body in self.bodies if not is_flush(body.id)])
-
-
-class FlexCastFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="from-group"):
-    source: GroupId
-    seq: int
-    body: FlexCastBody
 
 
 class Pending(msgspec.Struct, array_like=True):
@@ -161,10 +150,6 @@ class FlexCastState(msgspec.Struct, array_like=True):
     notified: dict[MessageId, dict[GroupId, int]]
 
 
-FLEXCAST_TYPES = AutomatonTypes(FlexCastFrame, FlexCastFromGroup, FlexCastState)
-_bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FlexCastBody)
-
-
 class FlexCastAutomaton(GroupAutomaton):
     def __init__(self, group: GroupId, overlay: tuple[GroupId, ...], flush_every: int) -> None:
         self._group = group
@@ -176,19 +161,20 @@ class FlexCastAutomaton(GroupAutomaton):
         self._history = History()
         self._delivered = 0  # the number of this group's latest delivery, flushes included
         self._flushed = 0  # the number of the latest flush that was delivered here
-        self._grown = 0  # entries of messages that were added since then
+        self._grown = 0  # items that were added since then, not counting flushes
         self._asked = 0  # the number of the latest flush that this group asked for
         self._told: dict[GroupId, int] = {}  # how far each group above knows this one's history
         self._open: dict[MessageId, None] = {}  # in the history, addressed to this group, not delivered
         self._pending: dict[MessageId, Pending] = {}
         self._queues: dict[GroupId, deque[MessageId]] = {}  # by lca
         self._waiting: list[WaitingNotif] = []
-        # Whom this group has notified of what, at which position. To forget it costs a repetition, no more.
+        # message -> group that was notified of it -> position of the history then. Forgetting it is safe: at worst a
+        # group is notified again, needlessly.
         self._notified: dict[MessageId, dict[GroupId, int]] = {}
 
     # -- what the adapter asks
 
-    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+    def is_ingress(self, message: AppMessage, group: GroupId) -> bool:
         return self._lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:
@@ -249,7 +235,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def _on_notif(self, source: GroupId, body: Notif, out: GroupOutbox) -> None:
         """Lines 12-18: what is open here comes first, so that no incomplete dependencies are told."""
         if self._open:
-            news: tuple[HistoryItem, ...] = ()  # they are in the history by now
+            news: tuple[HistoryItem, ...] = ()  # those of `body` are in the history by now
             waiting = Notif(body.id, body.dst, body.position, news)
             self._waiting.append(WaitingNotif(source, waiting, list(self._open)))
         else:
@@ -258,30 +244,30 @@ class FlexCastAutomaton(GroupAutomaton):
     # -- histories (Algorithm 3, lines 1-19)
 
     def _learn(self, news: tuple[HistoryItem, ...]) -> None:
-        for entry in news:
-            if self._record(entry) and self._group in entry.dst and not self._is_delivered(entry.id):
-                self._open[entry.id] = None
+        for item in news:
+            if self._record(item) and self._group in item.dst and not self._is_delivered(item.id):
+                self._open[item.id] = None
 
-    def _record(self, entry: HistoryItem) -> bool:
-        if not self._history.add(entry):
+    def _record(self, item: HistoryItem) -> bool:
+        if not self._history.add(item):
             return False
-        self._grown += not is_flush(entry.id)
+        self._grown += not is_flush(item.id)
         return True
 
     def _is_delivered(self, id_: MessageId) -> bool:
-        """Of a message to this group."""
+        """Whether this group, a destination, has delivered this message."""
         if is_flush(id_):
             return flush_number(id_) <= self._flushed
         return self._seen.is_known(id_) and not self.is_pending(id_)
 
     def _news_for(self, group: GroupId) -> tuple[HistoryItem, ...]:
-        """Lines 11-16: what this group's history holds that the other one was not told."""
+        """Lines 11-16: the items of this group's history that it has not told the other one yet."""
         news = self._history.since(self._told.get(group, 0))
         self._told[group] = self._history.position
         return news
 
     def _has_open_dependency(self, id_: MessageId) -> bool:
-        """Line 52. The past of what is delivered here is closed: nothing open comes before it, and never will."""
+        """Line 52. The search ends at messages that were delivered here: nothing open comes before those."""
         if len(self._open) == 1:
             return False  # the message itself
         found = {id_}
@@ -327,7 +313,7 @@ class FlexCastAutomaton(GroupAutomaton):
         return not pending.notices
 
     def _must_wait_for(self, notified: GroupId) -> bool:
-        """Those above can't answer this group: they never send down."""
+        """Groups of higher rank can't answer this one: they never send down."""
         return self._rank[notified] < self._rank[self._group]
 
     def _is_answered(self, notice: Notice, pending: Pending) -> bool:
@@ -371,7 +357,8 @@ class FlexCastAutomaton(GroupAutomaton):
                 out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
-        # Every group delivers every flush: who delivered the message did so before the latest flush, or after it.
+        # Every group delivers every flush. Unless some group is known to have delivered the message after the latest
+        # flush, it may come before that flush, and concern groups of which only forgotten messages spoke.
         is_concurrent = self._flushed > 0 and not self._history.is_delivered_before(flush_id(self._flushed), notif.id)
         notices = self._notify(notif.id, notif.dst, is_concurrent, out)
         for group in self._above:
@@ -381,7 +368,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def _notify(
         self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
-        """Notifies the groups between that may have ordered something before a message that this one knows."""
+        """Notifies the groups between here and the destinations that may have ordered something before this message."""
         notices: list[Notice] = []
         highest = max(self._rank[group] for group in dst)
         mentions = self._history.has_mentioned if also_forgotten else self._history.mentions
@@ -454,24 +441,6 @@ class FlexCastAutomaton(GroupAutomaton):
 # -- overlays
 
 
-def nearest_next(latency: Mapping[tuple[GroupId, GroupId], float], start: GroupId) -> tuple[GroupId, ...]:
-    """Ranks from latencies: from the start group on, the next rank goes to the group nearest to the last one."""
-    left = sorted({group for pair in latency for group in pair} - {start})
-    overlay = [start]
-    while left:
-        last = overlay[-1]
-        overlay.append(min(left, key=lambda group: _between(latency, last, group)))
-        left.remove(overlay[-1])
-    return tuple(overlay)
-
-
-def _between(latency: Mapping[tuple[GroupId, GroupId], float], one: GroupId, other: GroupId) -> float:
-    for pair in ((one, other), (other, one)):
-        if pair in latency:
-            return latency[pair]
-    raise UsageError(f"the latency between g{one} and g{other} is missing: an overlay needs that of every pair")
-
-
 def ranked_groups(config: FlexCastConfig, topology: Topology) -> tuple[GroupId, ...]:
     overlay = config.overlay or topology.groups
     if tuple(sorted(overlay)) != topology.groups:
@@ -490,15 +459,43 @@ def ingress_at_lca(config: FlexCastConfig) -> IngressGroups:
     return ingress_groups
 
 
-def build(process: ProcessId, topology: Topology, config: FlexCastConfig, rng: Random) -> ReplicatedAutomaton:
-    return build_with(FlexCastAutomaton, process, topology, config, rng)
+def build_with(automaton: type[FlexCastAutomaton]) -> Build:
+    def make(group: GroupId, topology: Topology, config: FlexCastConfig) -> FlexCastAutomaton:
+        return automaton(group, ranked_groups(config, topology), config.flush_every)
+
+    return replicate(FlexCastFrame, FlexCastBody, FlexCastState, make)
 
 
-def build_with(
-    automaton: type[FlexCastAutomaton], process: ProcessId, topology: Topology, config: FlexCastConfig, rng: Random
-) -> ReplicatedAutomaton:
-    group = topology.group_of(process)
-    assert group is not None
-    log = make_log(group, process, topology, config, rng)
-    made = automaton(group, ranked_groups(config, topology), config.flush_every)
-    return ReplicatedAutomaton(process, topology, config, log, made, FLEXCAST_TYPES, _bodies)
+def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+    overlay = rng.sample(range(1, groups + 1), groups)
+    return {"overlay": overlay, "flush_every": rng.choice((1, 3, 10, 1_000))}
+
+
+SPEC = ProtocolSpec(
+    name="flexcast",
+    title="FlexCast",
+    paper="Batista, Coelho, Alchieri, Dotti, Pedone 2023",
+    survives="f crashes of 2f+1 in each group; restarts with one process a group",
+    replicas=1,
+    claims=(*ORDER, "minimality"),
+    delays={"local": 1, "global": 2},
+    build=build_with(FlexCastAutomaton),
+    config=FlexCastConfig,
+    messages=FlexCastFrame | StreamAck,
+    samples=(
+        FlexCastFrame(
+            1,
+            0,
+            (
+                Msg(SAMPLE, ((1, 2, 3),), (HistoryItem(1, 1, SAMPLE.id, (1, 2)),)),
+                Ack(SAMPLE.id, None, (), ()),
+                Ack(SAMPLE.id, (1, 3), ((1, 2, 3),), ()),
+                Notif(SAMPLE.id, (1, 2), 3, ()),
+                FlushRequest(-1),
+            ),
+        ),
+    ),
+    fuzz_options=_fuzz_options,
+    ingress_groups=ingress_at_lca(FlexCastConfig()),
+    ingress_from=ingress_at_lca,
+)

@@ -35,6 +35,7 @@ from ..core import (
 from ._adapter import Submit
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig
+from ._spec import ORDER, ProtocolSpec
 
 
 def ordering_group(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
@@ -114,3 +115,17 @@ class OrderingGroup(Replica):
         self._ordered = loaded.ordered
         self._seen.load(loaded.seen)
         self._deliveries.load(loaded.deliveries, out)
+
+
+SPEC = ProtocolSpec(
+    name="multipaxos",
+    title="Multi-Paxos, one ordering group",
+    paper="Lamport 1998; as compared in Coelho et al. 2017",
+    survives="f crashes of 2f+1 in the ordering group",
+    replicas=3,
+    claims=ORDER,
+    delays={"local": 3, "global": 3},
+    build=OrderingGroup,
+    fuzz_replicas=(3, 5),
+    ingress_groups=ordering_group,
+)

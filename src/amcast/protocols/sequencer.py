@@ -38,7 +38,8 @@ from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, 
 from ._client import Ingress
 from ._messages import IngressMessage
 from ._replica import ReplicaConfig
-from .multipaxos import OrderingGroup
+from ._spec import ORDER, SAMPLE, ProtocolSpec
+from .multipaxos import OrderingGroup, ordering_group
 
 _DUE = "sequencer.due"
 
@@ -93,7 +94,8 @@ class Compensation:
         return round(self._delay.get(sender, 0.0))
 
     def requested(self, sequencer: ProcessId) -> int:
-        """Line 10: what the sequencer should hold itself up by, so that nobody has to stand back from everyone else."""
+        """Line 10: by how much the sequencer should hold up its own messages, so that this process need not hold up all
+        others."""
         return max(0, round(max(self._delay.values(), default=0.0) - self._delay.get(sequencer, 0.0)))
 
     def set(self, sender: ProcessId, delay_us: int) -> None:
@@ -214,3 +216,21 @@ class Sequencer(OrderingGroup):
         self._last_ordered = None
         known = self._seen.is_known
         self._received = {id_: received for id_, received in self._received.items() if not known(id_)}
+
+
+SPEC = ProtocolSpec(
+    name="sequencer",
+    title="Sequencer with delay compensation",
+    paper="Sousa, Pereira, Moura, Oliveira 2002, Figure 4",
+    survives="f crashes of 2f+1 in the ordering group",
+    replicas=1,
+    claims=(*ORDER, "local-order"),
+    delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
+    build=Sequencer,
+    config=SequencerConfig,
+    messages=Data,
+    samples=(Data(SAMPLE, 5),),
+    ingress_groups=ordering_group,
+    ingress=DataIngress,
+    ingress_messages=Data,
+)

@@ -26,9 +26,6 @@ Where this departs from the paper:
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any
-
 import msgspec
 
 from ..core import (
@@ -40,14 +37,12 @@ from ..core import (
     SeenMessages,
     SeenOfSender,
     Timestamp,
-    Topology,
-    Wire,
     clock_of,
     timestamp,
 )
-from ._adapter import AutomatonTypes, ReplicatedAutomaton
+from ._adapter import Frame, StreamAck, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
-from ._replica import ReplicaConfig, make_log
+from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 
 class SendHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="hard"):
@@ -76,21 +71,8 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="relay")
 SkeenBody = SendHard | Need | Relay
 
 
-class SkeenFrame(Wire, frozen=True, tag="SEND-HARD"):
-    source: GroupId
-    first: int
-    bodies: tuple[SkeenBody, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return tuple(body.id for body in self.bodies)
-
-
-class SkeenFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="from-group"):
-    """A log entry: SYNC-HARD in the paper's words."""
-
-    source: GroupId
-    seq: int
-    body: SkeenBody
+class SkeenFrame(Frame[SkeenBody], frozen=True, tag="SEND-HARD"):
+    """In the log its bodies are SYNC-HARD, in the paper's words."""
 
 
 class SkeenState(msgspec.Struct, array_like=True):
@@ -99,10 +81,6 @@ class SkeenState(msgspec.Struct, array_like=True):
     pending: list[tuple[MessageId, Timestamp, bool]]
     messages: list[AppMessage]
     stamps: dict[MessageId, dict[GroupId, Timestamp]]
-
-
-SKEEN_TYPES = AutomatonTypes(SkeenFrame, SkeenFromGroup, SkeenState)
-_bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(SkeenBody)
 
 
 class SkeenAutomaton(GroupAutomaton):
@@ -141,7 +119,7 @@ class SkeenAutomaton(GroupAutomaton):
             case SendHard():
                 self._on_hard(source, body, out)
             case Need():
-                # Undelivered here for certain: delivery waits for the stamp of the group that asks.
+                # This group can't have delivered it: delivery waits for the stamp of the group that asks.
                 if (message := self._messages.get(body.id)) is not None:
                     out.send(source, Relay(message))
             case Relay():
@@ -186,8 +164,16 @@ class SkeenAutomaton(GroupAutomaton):
         self._stamps = state.stamps
 
 
-def build(process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> ReplicatedAutomaton:
-    group = topology.group_of(process)
-    assert group is not None
-    log = make_log(group, process, topology, config, rng)
-    return ReplicatedAutomaton(process, topology, config, log, SkeenAutomaton(group), SKEEN_TYPES, _bodies)
+SPEC = ProtocolSpec(
+    name="skeen",
+    title="Skeen",
+    paper="Birman and Joseph 1987",
+    survives="restarts (one process a group)",
+    replicas=1,
+    claims=(*ORDER, "genuine"),
+    delays={"local": 1, "global": 2},
+    build=replicate(SkeenFrame, SkeenBody, SkeenState, lambda group, topology, config: SkeenAutomaton(group)),
+    messages=SkeenFrame | StreamAck,
+    samples=(SkeenFrame(1, 0, (SendHard(SAMPLE.id, 5), Need(SAMPLE.id), Relay(SAMPLE))),),
+    fuzz_replicas=(1, 3, 5),
+)

@@ -28,11 +28,12 @@ from typing import Any
 
 import msgspec
 
-from ..core import AppMessage, GroupId, MessageId, ProcessId, SeenMessages, SeenOfSender, Topology, UsageError, Wire
-from ._adapter import AutomatonTypes, ReplicatedAutomaton
+from ..core import AppMessage, GroupId, MessageId, ProcessId, SeenMessages, SeenOfSender, Topology, UsageError
+from ._adapter import Frame, StreamAck, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import IngressGroups
-from ._replica import ReplicaConfig, make_log
+from ._replica import ReplicaConfig
+from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 
 class TreeConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
@@ -48,31 +49,16 @@ class Relay(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="relay")
         return self.message.id
 
 
-class TreeFrame(Wire, frozen=True, tag="RELAY"):
-    source: GroupId
-    first: int
-    bodies: tuple[Relay, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return tuple([body.id for body in self.bodies])
-
-
-class TreeFromGroup(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="from-group"):
-    source: GroupId
-    seq: int
-    body: Relay
+class TreeFrame(Frame[Relay], frozen=True, tag="RELAY"):
+    pass
 
 
 class TreeState(msgspec.Struct, array_like=True):
     seen: dict[ProcessId, SeenOfSender]
 
 
-TREE_TYPES = AutomatonTypes(TreeFrame, TreeFromGroup, TreeState)
-_bodies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Relay)
-
-
 class Tree:
-    """Who stands above whom."""
+    """The parent of each group, and what follows from it."""
 
     def __init__(self, config: TreeConfig, topology: Topology) -> None:
         groups = topology.groups
@@ -117,7 +103,7 @@ class TreeAutomaton(GroupAutomaton):
         self._children = [(child, tree.reach(child)) for child in tree.children(group)]
         self._seen = SeenMessages()
 
-    def is_entry(self, message: AppMessage, group: GroupId) -> bool:
+    def is_ingress(self, message: AppMessage, group: GroupId) -> bool:
         return self._tree.lca(message.dst) == group
 
     def is_known(self, message: MessageId) -> bool:
@@ -158,9 +144,27 @@ def ingress_at_lca(config: TreeConfig) -> IngressGroups:
     return ingress_groups
 
 
-def build(process: ProcessId, topology: Topology, config: TreeConfig, rng: Random) -> ReplicatedAutomaton:
-    group = topology.group_of(process)
-    assert group is not None
-    log = make_log(group, process, topology, config, rng)
-    automaton = TreeAutomaton(group, Tree(config, topology))
-    return ReplicatedAutomaton(process, topology, config, log, automaton, TREE_TYPES, _bodies)
+def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+    drawn = rng.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
+    parent_of = {group: rng.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
+    return {"parents": [parent_of[group] for group in sorted(parent_of)]}
+
+
+SPEC = ProtocolSpec(
+    name="tree",
+    title="Tree, hierarchical",
+    paper="Coelho 2019, Algorithm 3, for crashes",
+    survives="f crashes of 2f+1 in each group; restarts with one process a group",
+    replicas=1,
+    claims=(*ORDER, "partially-genuine"),
+    delays={"local": 1, "global": 2},
+    build=replicate(
+        TreeFrame, Relay, TreeState, lambda group, topology, config: TreeAutomaton(group, Tree(config, topology))
+    ),
+    config=TreeConfig,
+    messages=TreeFrame | StreamAck,
+    samples=(TreeFrame(1, 0, (Relay(SAMPLE),)),),
+    fuzz_options=_fuzz_options,
+    ingress_groups=ingress_at_lca(TreeConfig()),
+    ingress_from=ingress_at_lca,
+)

@@ -15,7 +15,7 @@ import msgspec
 from ..check import Report, Violation, check_run
 from ..consensus import PaxosConfig
 from ..core import Latency, message_name
-from ..protocols import protocol
+from ..protocols import ProtocolSpec, protocol
 from ..workload import Micro
 from .faults import PlanSize, random_plan
 from .run import SimResult, simulate
@@ -66,7 +66,7 @@ def fuzz_scenario(
         network=Latency("fuzz", rng.choice((100, 300, 1_000)), sigma=rng.choice((0.0, 0.2, 1.0))),
         fifo=rng.random() < 0.5,
         sync_us=rng.choice((0, 0, 300, 3_000)),
-        options=_options(protocol_name, group_count, seed, rng),
+        options=_options(spec, group_count, seed, rng),
         paxos=PaxosConfig(
             tick_us=2_000,
             election_ticks=rng.choice((4, 8)),
@@ -91,14 +91,14 @@ def fuzz_scenario(
 
 
 def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
-    """In one of four runs: what is ordered as one is exercised less by itself."""
+    """In one of four runs clients send batches. Not in all: messages that share a batch share their schedule."""
     if rng.random() < 0.75:
         return drawn
     return msgspec.structs.replace(drawn, burst=rng.choice((2, 5, 12)), batch=rng.choice((2, 3, 16)))
 
 
 def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
-    """In one of four runs, limits so small that the messages are large for them."""
+    """In one of four runs limits in bytes are so small that single messages exceed them."""
     if rng.random() < 0.75:
         return drawn
     paxos = msgspec.structs.replace(
@@ -112,33 +112,10 @@ def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
     return msgspec.structs.replace(drawn, paxos=paxos)
 
 
-def _options(protocol_name: str, groups: int, seed: int, rng: Random) -> dict[str, Any]:
-    wrong = rng.random() < 0.2
-    own = Random(f"fuzz/{protocol_name}/{seed}")  # so that a new protocol does not change the schedules of the others
-    match protocol_name:
-        case "fastcast" if wrong:
-            return {"wrong_guesses": True}
-        case "flexcast":
-            overlay = own.sample(range(1, groups + 1), groups)
-            return {"overlay": overlay, "flush_every": own.choice((1, 3, 10, 1_000))}
-        case "tree":
-            drawn = own.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
-            parent_of = {group: own.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
-            return {"parents": [parent_of[group] for group in sorted(parent_of)]}
-        case "oam" | "oam-baseline":
-            return _sender_options(groups, own)
-        case _:
-            return {}
-
-
-def _sender_options(groups: int, rng: Random) -> dict[str, Any]:
-    """In two of three runs groups join and leave each other's senders, some again and again while messages flow."""
-    options: dict[str, Any] = {"null_us": rng.choice((0, 0, 0, 3_000)), "requests": rng.random() < 0.8}
-    if rng.random() < 0.67:
-        everyone = [f"g{group}" for group in range(1, groups + 1)]
-        options["senders_to"] = {h: tuple(x for x in everyone if rng.random() < 0.4) for h in everyone}
-        options["leave_after_us"] = rng.choice((0, 5_000, 20_000, 60_000))
-    return options
+def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[str, Any]:
+    is_adverse = rng.random() < 0.2  # drawn for every protocol: all have the same schedule for a seed
+    own = Random(f"fuzz/{spec.name}/{seed}")  # so that a new protocol does not change the schedules of the others
+    return {} if spec.fuzz_options is None else spec.fuzz_options(groups, is_adverse, own)
 
 
 def violations_of(result: SimResult) -> tuple[Violation, ...]:
@@ -174,7 +151,7 @@ def shrink(
     run: Callable[[Scenario], SimResult] = simulate,
     tries_max: int = 400,
 ) -> Scenario:
-    """A smaller scenario that breaks the same property: fewer faults, fewer messages, fewer clients."""
+    """A smaller scenario that breaks the same property: fewer faults, fewer messages, calmer settings."""
     target = {violation.property for violation in violations_of(run(made))}
     tries = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..protocols import PROTOCOLS, ProtocolSpec
+from ..protocols import ProtocolSpec
 from ..trace import FINAL, OPTIMISTIC
 from ..workload import Micro
 from .run import simulate
@@ -22,10 +22,6 @@ class Hops(msgspec.Struct, frozen=True):
 
 def measure_hops(spec: ProtocolSpec, groups: int = 3) -> list[Hops]:
     return [_measure(spec, case, claimed, groups) for case, claimed in spec.delays.items()]
-
-
-def measure_all_hops() -> list[Hops]:
-    return [hops for spec in PROTOCOLS.values() for hops in measure_hops(spec)]
 
 
 def _measure(spec: ProtocolSpec, case: str, claimed: int, groups: int) -> Hops:

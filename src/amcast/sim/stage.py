@@ -63,7 +63,7 @@ class Stage:
         self._recorder.multicast(message.id, _CLIENT, message.seq, message.dst, self._now, 0)
         sent, self._now = self._now, self._now + STEP_US
         for group, automaton in self._automata.items():
-            if automaton.is_entry(message, group):
+            if automaton.is_ingress(message, group):
                 process = self._topology.members(group)[0]
                 self._recorder.wire(_CLIENT, process, "START", message.id, 0, sent, self._now)
                 out = GroupOutbox()

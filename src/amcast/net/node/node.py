@@ -314,14 +314,15 @@ class Node(Outbox):
             self.trace.restored(position, time.time_ns() // 1_000)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
+        running = self._timers.pop(key, None)
+        if running is not None:
+            running.cancel()
         if after_us <= 0:
             self._zero_timers[key] = None
             self._touch()
-            return
-        running = self._timers.get(key)
-        if running is not None:
-            running.cancel()
-        self._timers[key] = self._loop.call_later(after_us / 1e6, self._fire, key)
+        else:
+            self._zero_timers.pop(key, None)
+            self._timers[key] = self._loop.call_later(after_us / 1e6, self._fire, key)
 
     def cancel_timer(self, key: TimerKey) -> None:
         self._zero_timers.pop(key, None)

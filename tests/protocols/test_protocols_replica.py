@@ -44,7 +44,7 @@ def filled(config: ReplicaConfig, sizes: list[int], out: Outbox) -> Deliveries:
 def test_the_latest_are_kept_within_the_limits(config: ReplicaConfig, sizes: list[int], kept: list[int]) -> None:
     mine, other = Log(), Log()
     state = filled(config, sizes, mine).dump()
-    assert [message.seq for message, _ in state.history] == kept
+    assert [message.seq for message, _ in state.latest] == kept
     newcomer = Deliveries(GROUP, config)
     newcomer.load(state, other)
     assert other.position == len(sizes) - len(kept)

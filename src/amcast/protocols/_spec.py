@@ -1,0 +1,69 @@
+"""What a protocol says of itself. Every protocol's file ends with its `SPEC`; commands, fuzzer and tests read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
+from ..core import Codec, GroupId, Process, ProcessId, Topology, Wire, app_message
+from ._client import Ingress, IngressGroups, destinations
+from ._messages import ClientMessage
+from ._replica import ReplicaConfig
+
+Build = Callable[[ProcessId, Topology, Any, Random], Process]
+
+ORDER = ("integrity", "validity", "agreement", "prefix", "acyclic")  # what makes a protocol atomic multicast
+SAMPLE = app_message(9, 7, (1, 2), b"payload", 3)  # for the samples of wire messages
+
+
+@dataclass(frozen=True)
+class ProtocolSpec:
+    name: str
+    title: str
+    paper: str
+    survives: str
+    replicas: int  # processes a group, unless the user says otherwise
+    claims: tuple[str, ...]
+    delays: dict[str, int]  # claimed: case -> message delays
+    build: Build
+    config: type[ReplicaConfig] = ReplicaConfig
+    messages: Any = ClientMessage  # the union of its own wire messages
+    samples: tuple[Wire, ...] = ()  # one of each of them at least: the tests send them through the codec
+    records: Any = PaxosRecord | SoloRecord
+    cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case of `delays` about
+    fuzz_replicas: tuple[int, ...] = (1, 3)  # processes a group, one long fuzz each
+    # Options for one run of the fuzzer: (number of groups, is_adverse, rng) -> options. `is_adverse` is true in one of
+    # five runs: a protocol that has a slow path may force it then.
+    fuzz_options: Callable[[int, bool, Random], dict[str, Any]] | None = None
+    # What run.json says of a run besides its configuration: (configuration, topology, who multicast to which groups)
+    facts: Callable[[Any, Topology, Iterable[tuple[ProcessId, GroupId]]], dict[str, Any]] | None = None
+    ingress_groups: IngressGroups = destinations  # where clients send a message first
+    ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration
+    ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
+    ingress_messages: Any = None  # the union of what clients send then
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether several messages may be ordered as one: not where they enter one by one, at times of their own."""
+        return self.ingress is None
+
+    @property
+    def genuineness(self) -> str:
+        """For people: who takes steps for a message besides its sender and its destinations."""
+        words = {
+            "genuine": "yes",
+            "minimality": "by minimality",
+            "quasi-genuine": "quasi",
+            "partially-genuine": "partially",
+        }
+        return next((word for claim, word in words.items() if claim in self.claims), "no")
+
+    def configured(self, config: ReplicaConfig) -> ProtocolSpec:
+        """With the ingress groups that this configuration makes."""
+        return self if self.ingress_from is None else replace(self, ingress_groups=self.ingress_from(config))
+
+    def codec(self) -> Codec:
+        return Codec(PaxosMessage | ClientMessage | self.messages, self.records)
