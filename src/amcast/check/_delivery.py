@@ -6,11 +6,9 @@ import numpy as np
 
 from ..trace import FINAL
 from ..trace.run import Int64s
-from ._history import History, Log, listing
+from ._history import History, Log
 from ._replicas import Replica, Replicas, excused_gaps, first_difference
-from .report import VIOLATIONS_PER_PROPERTY, Findings
-
-_CUT_SHORT = "the run did not come to its end: what is missing might still have come"
+from .report import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Findings, listing
 
 
 def check_positions(history: History, groups: list[Replicas], findings: Findings) -> None:
@@ -112,8 +110,8 @@ def _check_group_column(history: History, log: Log, findings: Findings) -> None:
 def check_validity_and_agreement(history: History, groups: list[Replicas], findings: Findings) -> None:
     """Both ask what is missing at correct destinations: of what was multicast, and of what was delivered."""
     if not history.complete:
-        findings.unknown("validity", _CUT_SHORT)
-        findings.unknown("agreement", _CUT_SHORT)
+        findings.unknown("validity", CUT_SHORT)
+        findings.unknown("agreement", CUT_SHORT)
         return
     findings.begin("validity")
     findings.begin("agreement")

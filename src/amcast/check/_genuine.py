@@ -20,7 +20,7 @@ from ..trace import NULL
 from ..trace.run import Int32s, Int64s
 from ._history import Bools, History
 from ._senders_to import check_by_senders_to
-from .report import VIOLATIONS_PER_PROPERTY, Findings
+from .report import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
 
 
 def check_wire(history: History, findings: Findings) -> None:
@@ -28,7 +28,7 @@ def check_wire(history: History, findings: Findings) -> None:
         if name not in history.info.claims:
             continue
         if not len(history.run.wire) and len(history.run.deliveries):
-            findings.unknown(name, "the wire was not recorded: nobody can say who spoke to whom")
+            findings.unknown(name, NO_WIRE)
         else:
             findings.begin(name)
             check(history, findings)

@@ -23,6 +23,7 @@ from ..core import GroupId, MessageId, ProcessId, message_name
 from ..trace import FINAL, OPTIMISTIC, Run
 from ..trace.run import Int64s
 from ..trace.schema import CRASH, RESTART
+from .report import listing
 
 Bools = npt.NDArray[np.bool_]
 
@@ -191,10 +192,3 @@ class History:
 
     def optimistic_logs(self) -> Iterator[Log]:
         return (log for log in self.logs if log.kind == OPTIMISTIC)
-
-
-def listing(names: list[str], limit: int = 4) -> str:
-    """`a`, `a and b`, `a, b and 3 others`."""
-    if len(names) > limit:
-        names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -10,7 +10,7 @@ import numpy as np
 from ..trace import FINAL, NULL
 from ..trace.run import Int64s
 from ._history import History, Log
-from .report import VIOLATIONS_PER_PROPERTY, Findings
+from .report import NO_STAMPS, VIOLATIONS_PER_PROPERTY, Findings
 
 
 def check_timestamps(history: History, findings: Findings) -> None:
@@ -18,7 +18,7 @@ def check_timestamps(history: History, findings: Findings) -> None:
     stamped = np.flatnonzero((rows.kind == FINAL) & (rows.ts != NULL))
     if not len(stamped):
         if "timestamps" in history.info.claims and len(rows):
-            findings.unknown("timestamps", "they are claimed, but no delivery has one")
+            findings.unknown("timestamps", NO_STAMPS)
         elif "timestamps" in history.info.claims:
             findings.begin("timestamps")
         return

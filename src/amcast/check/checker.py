@@ -14,7 +14,7 @@ from ._optimistic import check_local_order
 from ._order import check_order
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
-from .report import PROPERTIES, Findings, Report
+from .report import Findings, Report
 
 
 def check_run(run: Run) -> Report:
@@ -30,7 +30,5 @@ def check_run(run: Run) -> Report:
     check_fifo(history, groups, findings)
     check_wire(history, findings)
     check_local_order(history, findings)
-    for claim in run.info.claims:
-        if claim not in PROPERTIES:
-            findings.unknown(claim, "this checker knows no such property")
+    findings.refuse_strange(run.info.claims)
     return findings.report()

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from amcast.check import Violation
 from amcast.cli import _report
 from amcast.core import UsageError
 from amcast.pipeline._inspect import inspect_run
 from amcast.pipeline._whole import new_folder
-from amcast.pipeline.checks import RunReport, Violation
+from amcast.pipeline.checks import RunReport
 from amcast.pipeline.figures import all_figures
 from amcast.pipeline.ingest import Quarantined
 from amcast.pipeline.metrics import METRICS
@@ -111,7 +112,7 @@ def test_bad_run_fails_with_its_counterexample(handmade: HandMade) -> None:
 
 def test_page_of_one_good_run(handmade: HandMade) -> None:
     run = inspect_run(str(handmade.folder.parent / "tiny"))
-    report = RunReport(TINY, run.path, {"integrity": "pass", "agreement": "pass"}, [], {})
+    report = RunReport({"integrity": "pass", "agreement": "pass"}, [], {}, TINY, run.path)
     tables = {name: data.filter(pc.field("run_id") == TINY) for name, data in handmade.tables.items()}
     pictures = all_figures(tables, {}, [TINY])
     assert [picture.name for picture in pictures] == list(FIGURES[:-1])  # the wire was not recorded

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...check.report import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Findings
 from ...trace.schema import FINAL
 from ._layout import Layout, Log
 from ._read import Int64s
 from ._replicas import Replica, Replicas, excused_gaps, first_difference
-from .findings import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Findings
 
 # ---------------------------------------------------------------------------------------------- positions
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...check.report import Findings
 from ._layout import Layout
 from ._replicas import Replica, Replicas
-from .findings import Findings
 
 
 def check_fifo(layout: Layout, groups: list[Replicas], findings: Findings) -> None:

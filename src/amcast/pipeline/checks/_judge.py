@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...check.report import Findings
 from ..files import RunFiles
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
@@ -11,7 +12,6 @@ from ._order import check_order
 from ._replicas import arrange
 from ._stamps import check_timestamps
 from ._wire import check_wire
-from .findings import NOT_KNOWN, PROPERTIES, Findings
 
 
 def judge(files: RunFiles) -> Findings:
@@ -28,11 +28,5 @@ def judge(files: RunFiles) -> Findings:
     check_fifo(layout, groups, findings)
     check_wire(layout, findings, layout.delivery_rows)
     check_local_order(layout, findings)
-    reject_strange_claims(files, findings)
+    findings.refuse_strange(files.info.claims)
     return findings
-
-
-def reject_strange_claims(files: RunFiles, findings: Findings) -> None:
-    for claim in files.info.claims:
-        if claim not in PROPERTIES:
-            findings.unknown(claim, NOT_KNOWN)

@@ -16,11 +16,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ...check.report import listing
 from ...core import message_name
 from ...trace.schema import CRASH, FINAL, OPTIMISTIC, RESTART, RESTORED, RunInfo
 from ..files import RunFiles
 from ._read import NULL, Int64s, UnreadableError, numbers, read_columns
-from .findings import listing
 
 Bools = npt.NDArray[np.bool_]
 

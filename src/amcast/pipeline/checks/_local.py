@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...check.report import Findings
 from ...trace.schema import FINAL
 from ._layout import Layout
 from ._read import Int64s, numbers, read_columns
-from .findings import Findings
 
 
 def check_local_order(layout: Layout, findings: Findings) -> None:

@@ -19,11 +19,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from ...check.report import VIOLATIONS_PER_PROPERTY, Findings
 from ._cycles import Knot, find_inversions, shortest_cycles
 from ._layout import Layout
 from ._read import Int64s
 from ._replicas import Replica, Replicas
-from .findings import VIOLATIONS_PER_PROPERTY, Findings
 
 
 def check_order(layout: Layout, groups: list[Replicas], findings: Findings) -> None:

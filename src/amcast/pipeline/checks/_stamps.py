@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...check.report import NO_STAMPS, VIOLATIONS_PER_PROPERTY, Findings
 from ...trace.schema import FINAL
 from ._layout import Layout, Log
 from ._read import NULL, Int64s
-from .findings import NO_STAMPS, VIOLATIONS_PER_PROPERTY, Findings
 
 
 def check_timestamps(layout: Layout, findings: Findings) -> None:

@@ -12,6 +12,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ...check import Report
+from ...check.report import Findings
 from .._errors import first_line
 from ..files import RunFiles
 from ._judge import judge
@@ -20,7 +22,6 @@ from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
 from ._read import UnreadableError
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
 from ._wire import check_wire
-from .findings import Findings, Verdict, Violation
 
 Log = tuple[int, int]  # process and kind
 
@@ -73,20 +74,15 @@ class Unstamped(msgspec.Struct, frozen=True, tag=True):
 Task = Judge | Wire | Groups | Multicasts | Cut | Stamped | Unstamped
 
 
-class Found(msgspec.Struct, frozen=True, tag=True):
-    """The findings of one run."""
+class Judged(msgspec.Struct, frozen=True):
+    """The report on one run, or the reason why there is none."""
 
-    verdicts: dict[str, Verdict]
-    reasons: dict[str, str]
-    violations: list[Violation]
-
-
-class Refusal(msgspec.Struct, frozen=True, tag=True):
-    reason: str
+    report: Report | None = None
+    refusal: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    judged: list[Found | Refusal] = []
+    judged: list[Judged] = []
     refusal: str | None = None
     groups: list[GroupProof] = []
     multicasts: MulticastProof | None = None
@@ -130,7 +126,7 @@ def _perform(task: Task) -> Answer:
         case Wire(run):
             findings = Findings()
             check_wire(Layout(run, reads_logs=False), findings, run.rows("deliveries"))
-            return Answer(judged=[_found(findings)])
+            return Answer(judged=[Judged(findings.report())])
         case Groups(run, lanes, key):
             return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
         case Multicasts(run, key):
@@ -143,17 +139,13 @@ def _perform(task: Task) -> Answer:
             return Answer(segment=prove_unstamped(run, logs, starts, stops))
 
 
-def _judged(run: RunFiles) -> Found | Refusal:
+def _judged(run: RunFiles) -> Judged:
     try:
-        return _found(judge(run))
+        return Judged(judge(run).report())
     except UnreadableError as error:
-        return Refusal(str(error))
+        return Judged(refusal=str(error))
     except Exception as error:
-        return Refusal(f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
-
-
-def _found(findings: Findings) -> Found:
-    return Found(findings.verdicts, findings.reasons, findings.violations())
+        return Judged(refusal=f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
 
 
 def answer_problem(answers: Sequence[Answer]) -> str | None:

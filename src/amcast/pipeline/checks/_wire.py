@@ -22,10 +22,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ...check.report import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
 from ..files import FileInfo
 from ._layout import Bools, Layout
 from ._read import NULL, Int64s, batches, numbers
-from .findings import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
 
 _BATCH_ROWS = 1 << 19
 

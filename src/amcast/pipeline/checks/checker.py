@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ...check import Report
+from ...check.report import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
-from ._judge import reject_strange_claims
 from ._proof import GroupProof, log_files
 from ._tasks import (
     Answer,
     Cut,
-    Found,
     Groups,
     Judge,
+    Judged,
     Multicasts,
-    Refusal,
     Stamped,
     Task,
     Unstamped,
@@ -34,7 +34,7 @@ from ._tasks import (
     answer_problem,
     run_tasks,
 )
-from .findings import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
+from .report import RunReport
 
 WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
 _BATCH_ROWS = 1_000_000  # of small runs, for one task
@@ -77,12 +77,13 @@ def violations_frame(spark: SparkSession, reports: Sequence[RunReport]) -> DataF
     return spark.createDataFrame(pa.table(columns, schema=VIOLATIONS))
 
 
-def _report(run: RunFiles, result: Found | Refusal) -> RunReport:
-    if isinstance(result, Found):
-        return RunReport(run.run_id, run.path, result.verdicts, result.violations, result.reasons)
+def _report(run: RunFiles, judged: Judged) -> RunReport:
+    found = judged.report
+    if found is not None:
+        return RunReport(found.properties, found.violations, found.reasons, run.run_id, run.path)
     names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
-    why = result.reason
-    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), why)
+    why = judged.refusal
+    return RunReport(dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), run.run_id, run.path, why)
 
 
 def _rows(run: RunFiles) -> int:
@@ -92,12 +93,12 @@ def _rows(run: RunFiles) -> int:
 # ------------------------------------------------------------------------------------------ whole runs
 
 
-def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Found | Refusal]:
+def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Judged]:
     batches = _batches(runs)
     answers = run_tasks(spark, [Judge(batch) for batch in batches])
-    results: list[Found | Refusal] = []
+    results: list[Judged] = []
     for batch, answer in zip(batches, answers, strict=True):
-        results += answer.judged or [Refusal(answer.refusal or "no answer")] * len(batch)
+        results += answer.judged or [Judged(refusal=answer.refusal or "no answer")] * len(batch)
     return results
 
 
@@ -126,7 +127,7 @@ class _Proof:
     groups: list[GroupProof] = field(default_factory=list)
     messages: int = 0
     stands: bool = False
-    wire: Found | None = None
+    wire: Report | None = None
 
     @property
     def logs(self) -> list[tuple[int, int]]:
@@ -153,11 +154,11 @@ def _is_provable(run: RunFiles) -> bool:
     )
 
 
-def _prove(spark: SparkSession, runs: list[RunFiles], key: str) -> dict[str, Found | Refusal]:
+def _prove(spark: SparkSession, runs: list[RunFiles], key: str) -> dict[str, Judged]:
     """Those that are right; about the others nothing is known."""
     proofs = _prove_delivery(spark, runs, key)
     _prove_order(spark, [proof for proof in proofs if proof.stands], key)
-    return {proof.run.path: _passed(proof) for proof in proofs if proof.stands}
+    return {proof.run.path: Judged(_passed(proof)) for proof in proofs if proof.stands}
 
 
 def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list[_Proof]:
@@ -181,10 +182,10 @@ def _delivery_proof(run: RunFiles, answers: list[Answer]) -> _Proof:
     proof = _Proof(run)
     groups = [group for answer in answers for group in answer.groups]
     multicasts = next((answer.multicasts for answer in answers if answer.multicasts is not None), None)
-    wire = next((answer.judged[0] for answer in answers if answer.judged), None)
+    wire = next((answer.judged[0].report for answer in answers if answer.judged), None)
     if answer_problem(answers) is not None or multicasts is None or not multicasts.holds:
         return proof
-    if isinstance(wire, Refusal) or not all(group.holds for group in groups):
+    if not all(group.holds for group in groups):
         return proof
     lanes = len(run.info.groups)
     for at, group in enumerate(groups):
@@ -253,7 +254,8 @@ def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
     return [Unstamped(proof.run, proof.logs, start, stop) for start, stop in pairwise(rows.tolist())]
 
 
-def _passed(proof: _Proof) -> Found:
+def _passed(proof: _Proof) -> Report:
+    """Everything holds but, perhaps, what is about the wire: those checks are exact, and may have found something."""
     findings = Findings()
     for name in ALWAYS_CHECKED:
         findings.begin(name)
@@ -262,8 +264,8 @@ def _passed(proof: _Proof) -> Found:
     elif "timestamps" in proof.run.info.claims:
         findings.unknown("timestamps", NO_STAMPS)
     if proof.wire is not None:
-        findings.verdicts.update(proof.wire.verdicts)
+        findings.verdicts.update(proof.wire.properties)
         findings.reasons.update(proof.wire.reasons)
-    reject_strange_claims(proof.run, findings)
-    found = proof.wire.violations if proof.wire is not None else []
-    return Found(findings.verdicts, findings.reasons, [*findings.violations(), *found])
+        findings.violations += proof.wire.violations
+    findings.refuse_strange(proof.run.info.claims)
+    return findings.report()

@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
+from ...check import Violation
 from ...core import UsageError
 from .._whole import write_whole
-from ..checks.findings import Violation
 from .state import VERSION, WatchState
 
 _FRESH = "name an empty folder as --checkpoint to begin anew"

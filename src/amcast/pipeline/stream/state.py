@@ -11,6 +11,7 @@ from bisect import bisect_right
 
 import msgspec
 
+from ...check import Verdict
 from ...core import GroupId, MessageId, ProcessId
 from ...core.ids import sender_of, seq_of
 
@@ -121,7 +122,7 @@ class WatchState(msgspec.Struct):
     down: dict[ProcessId, tuple[int, bool]] = {}  # when a process last crashed or restarted, and whether it crashed
     stamps: dict[int, MessageId] = {}  # timestamps that another message might still get
     order_off: bool = False  # enough cycles were reported: order is not followed any more
-    verdicts: dict[str, str] = {}
+    verdicts: dict[str, Verdict] = {}
     reasons: dict[str, str] = {}
     violations: dict[str, int] = {}  # reported, by property
     unjudged: str | None = None  # why some log is not followed any more

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ...check import Violation
 from ...core import GroupId, MessageId, ProcessId, UsageError, message_name
 from ...trace.schema import CRASH, FINAL, RESTART, RESTORED, RunInfo, group_of_process
-from ..checks.findings import Violation
 from ._end import check_end
 from .ledger import Ledger
 from .reporter import Reporter

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from ...trace.schema import CRASH, FINAL, RESTART
-from ..files import RunFiles
+from amcast.pipeline.files import RunFiles
+from amcast.trace.schema import CRASH, FINAL, RESTART
 
 _CLOSURE_ROUNDS_MAX = 12  # paths double each round
 
