@@ -15,51 +15,54 @@ nobody but their own log and are left out: a path through one is a path without 
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 
 from ..trace.run import Int64s
 from ._cycles import Cycle, Knot, find_inversions, shortest_cycles
-from ._history import Bools, History
+from ._index import RunIndex
+from ._messages import Bools
 from ._replicas import Replicas
 from .report import VIOLATIONS_PER_PROPERTY, Findings
 
 
-def check_order(history: History, groups: list[Replicas], findings: Findings) -> None:
+def check_order(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
     findings.begin("prefix")
     findings.begin("acyclic")
     for group in groups:
-        _check_inside(history, group, findings)
-    knot = merge_on_heads(history, groups)
+        _check_inside(index, group, findings)
+    knot = merge_on_heads(index, groups)
     if knot is None:
         return
     cycles = find_inversions(knot, VIOLATIONS_PER_PROPERTY)
     broken = ("prefix", "acyclic") if cycles else ("acyclic",)
     for cycle in cycles or shortest_cycles(knot, VIOLATIONS_PER_PROPERTY):
-        _report_cycle(history, groups, knot, cycle, broken, findings)
+        _report_cycle(index, groups, knot, cycle, broken, findings)
 
 
-def _check_inside(history: History, group: Replicas, findings: Findings) -> None:
+def _check_inside(index: RunIndex, group: Replicas, findings: Findings) -> None:
     for replica in group.members:
         at = group.divergence(replica)
         if at is None:
             continue
         pair = (int(replica.ordered[at]), int(group.longest.ordered[at]))
         steps = [
-            _step(history, replica.process, replica.ordered, pair[0], pair[1]),
-            _step(history, group.longest.process, group.longest.ordered, pair[1], pair[0]),
+            _step(index, replica.process, replica.ordered, pair[0], pair[1]),
+            _step(index, group.longest.process, group.longest.ordered, pair[1], pair[0]),
         ]
         processes = [replica.process, group.longest.process]
         for name in ("prefix", "acyclic"):
-            findings.fail(name, [history.id_of(message) for message in pair], processes, "; ".join(steps))
+            findings.fail(name, [index.id_of(message) for message in pair], processes, "; ".join(steps))
 
 
-def _step(history: History, process: int, log: Int64s, first: int, then: int) -> str:
+def _step(index: RunIndex, process: int, log: Int64s, first: int, then: int) -> str:
     how = "before" if (log == then).any() else "without"
-    return f"{history.name(process)} delivered {history.message_name(first)} {how} {history.message_name(then)}"
+    return f"{index.name(process)} delivered {index.message_name(first)} {how} {index.message_name(then)}"
 
 
 def _report_cycle(
-    history: History,
+    index: RunIndex,
     groups: list[Replicas],
     knot: Knot,
     cycle: Cycle,
@@ -70,33 +73,33 @@ def _report_cycle(
     witnesses = [groups[int(knot.lanes[lane])].longest for lane in cycle.lanes]
     followers = [*messages[1:], messages[0]]
     steps = [
-        _step(history, witness.process, witness.ordered, first, then)
+        _step(index, witness.process, witness.ordered, first, then)
         for witness, first, then in zip(witnesses, messages, followers, strict=True)
     ]
     for name in broken:
-        ids = [history.id_of(message) for message in messages]
+        ids = [index.id_of(message) for message in messages]
         findings.fail(name, ids, [witness.process for witness in witnesses], "; ".join(steps))
 
 
 # ------------------------------------------------------------------------------------------ merging
 
 
-def merge_on_heads(history: History, groups: list[Replicas]) -> Knot | None:
+def merge_on_heads(index: RunIndex, groups: list[Replicas]) -> Knot | None:
     """What can't be merged, or None: then one total order extends all logs."""
-    is_global = np.zeros(len(history.ids), np.bool_)
-    is_global[: history.multicast_count] = history.sizes > 1
+    is_global = np.zeros(len(index.ids), np.bool_)
+    is_global[: index.multicast_count] = index.sizes > 1
     logs = [group.longest.ordered[is_global[group.longest.ordered]] for group in groups]
-    somewhere = np.zeros(len(history.ids), np.bool_)
+    somewhere = np.zeros(len(index.ids), np.bool_)
     for log in logs:
         somewhere[log] = True
     absent = [_absent(group, log, somewhere) for group, log in zip(groups, logs, strict=True)]
-    waits = history.sizes.tolist()
+    waits = _small(index.sizes)
     heads = _drain(
-        [log.tolist() for log in logs],
-        [missing.tolist() for missing in absent],
+        [_small(log) for log in logs],
+        [_small(missing) for missing in absent],
         waits,
-        history.dst_start.tolist(),
-        history.dst.tolist(),
+        _small(index.dst_start),
+        _small(index.dst),
     )
     if all(head == len(log) for head, log in zip(heads, logs, strict=True)):
         return None
@@ -109,8 +112,13 @@ def _absent(group: Replicas, log: Int64s, somewhere: Bools) -> Int64s:
     return expected if len(expected) == 0 or len(log) == 0 else np.setdiff1d(expected, log, assume_unique=True)
 
 
+def _small(column: Int64s) -> array[int]:
+    """For a loop of Python: as fast as a list there, in a fifth of the memory."""
+    return array("q", column.astype(np.int64, copy=False).tobytes())
+
+
 def _drain(
-    logs: list[list[int]], absent: list[list[int]], waits: list[int], dst_start: list[int], dst: list[int]
+    logs: list[array[int]], absent: list[array[int]], waits: array[int], dst_start: array[int], dst: array[int]
 ) -> list[int]:
     """Pops what can be popped, counts `waits` down to 0 for it, and returns where each log is then.
 

@@ -16,7 +16,7 @@ from ..core import MessageId, ProcessId, message_name
 from ..trace import FINAL, NULL, Run, process_name
 from ..trace.run import Int64s
 from ..trace.schema import group_of_process
-from ._history import Bools
+from ._messages import Bools
 from .report import ABOUT_THE_WIRE, Violation
 
 ARROWS_MAX = 60

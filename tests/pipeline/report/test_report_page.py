@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.check import Violation
-from amcast.cli import _report
+from amcast.check import Violation, space_time_svg
 from amcast.core import UsageError
 from amcast.pipeline._inspect import inspect_run
 from amcast.pipeline._whole import new_folder
@@ -139,7 +138,8 @@ def test_excerpt_holds_what_the_counterexample_is_about(handmade: HandMade) -> N
     run = inspect_run(str(handmade.folder.parent / "crossed"))
     (bad,) = (run for run in handmade.document["runs"] if run["run_id"] == CROSSED)
     violation = msgspec.convert(bad["violations"][0], Violation)
-    assert _report._draw(run_around(run, violation), violation) == _report._draw(excerpt(run, violation), violation)
+    whole, part = run_around(run, violation), excerpt(run, violation)
+    assert space_time_svg(whole, violation) == space_time_svg(part, violation)
 
 
 def test_command_refuses_before_it_works(handmade: HandMade, spark: SparkSession, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...trace.schema import FINAL, RESTORED
+from ...trace import FINAL, NULL
+from ...trace.run import Int64s
+from ...trace.schema import RESTORED
 from ..files import FileInfo, RunFiles
-from ._read import NULL, Int64s, UnreadableError, batches, numbers, read_columns
+from ._read import batches, destinations, numbers, read_columns
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -239,12 +241,7 @@ class _MulticastWalk:
 
     def add(self, table: pa.Table, path: str) -> bool:
         msg = numbers(table, "msg", path)
-        lists = table.column("dst").combine_chunks()
-        flat = lists.flatten()
-        if lists.null_count or flat.null_count:
-            raise UnreadableError(f"{path}: column dst has nulls and must have none")
-        sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
-        dst = flat.to_numpy(zero_copy_only=False)
+        sizes, dst = destinations(table, path)
         if not sizes.all() or not self._ascend(sizes, dst):
             return False
         lane = self._lane[np.clip(dst, -1, len(self._lane) - 1)]

@@ -13,15 +13,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...check import Report
-from ...check.report import Findings
+from ...check.checker import check_source, check_wire_only
+from ...core import UsageError
 from .._errors import first_line
 from ..files import RunFiles
-from ._judge import judge
-from ._layout import Layout
 from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
-from ._read import UnreadableError
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
-from ._wire import check_wire
+from ._source import source_in
 
 Log = tuple[int, int]  # process and kind
 
@@ -113,7 +111,7 @@ def _work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def perform(task: Task) -> Answer:
     try:
         return _perform(task)
-    except UnreadableError as error:
+    except UsageError as error:
         return Answer(refusal=str(error))
     except Exception as error:  # whatever it was, it concerns this run only
         return Answer(refusal=f"can't be checked: {type(error).__name__}: {first_line(error)}")
@@ -124,9 +122,7 @@ def _perform(task: Task) -> Answer:
         case Judge(runs):
             return Answer(judged=[_judged(run) for run in runs])
         case Wire(run):
-            findings = Findings()
-            check_wire(Layout(run, reads_logs=False), findings, run.rows("deliveries"))
-            return Answer(judged=[Judged(findings.report())])
+            return Answer(judged=[Judged(check_wire_only(source_in(run)))])
         case Groups(run, lanes, key):
             return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
         case Multicasts(run, key):
@@ -141,8 +137,8 @@ def _perform(task: Task) -> Answer:
 
 def _judged(run: RunFiles) -> Judged:
     try:
-        return Judged(judge(run).report())
-    except UnreadableError as error:
+        return Judged(check_source(source_in(run)))
+    except UsageError as error:
         return Judged(refusal=str(error))
     except Exception as error:
         return Judged(refusal=f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
