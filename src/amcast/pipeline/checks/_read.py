@@ -1,7 +1,7 @@
-"""Columns of Parquet files as numpy arrays, read inside a task, with suspicion.
+"""Columns of Parquet files as numpy arrays, read inside a task, which trusts nothing in them.
 
-Tasks read the files themselves instead of being fed rows by Spark: the checks need whole logs in order, which the
-files are, and handing a hundred million rows from one process to the other costs more than checking them.
+Tasks read the files themselves instead of being fed rows by Spark. The checks need the deliveries of a process in
+order, as the files have them, and handing a hundred million rows from Java to Python costs more than checking them.
 """
 
 from __future__ import annotations

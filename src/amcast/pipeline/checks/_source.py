@@ -40,13 +40,12 @@ def _faults(files: RunFiles) -> tuple[Fault, ...]:
 
 
 def _multicasts(files: RunFiles) -> Multicasts:
-    where = f"{files.path}/multicasts"
     names = [name for name in MULTICASTS.names if name != "dst"]
     tables = _tables([file.path for file in files.table("multicasts")], MULTICASTS.names)
     sizes, dst = zip(*(destinations(table, path) for path, table in tables), strict=True) if tables else ((), ())
     start = np.concatenate(([0], np.cumsum(_joined(sizes), dtype=np.int64)))
     rows = Multicasts(**{name: _column(tables, name) for name in names}, dst_start=start, dst=_joined(dst))
-    check_destinations(files.info, rows, where)
+    check_destinations(files.info, rows, f"{files.path}/multicasts")
     return rows
 
 

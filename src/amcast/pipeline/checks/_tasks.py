@@ -1,7 +1,7 @@
-"""Work for Spark: each task is a row with its description, and answers with a row. Both are small, whatever it reads.
+"""Work for Spark: a task is described by a row and answered by a row. Both are small, however much the task reads.
 
-A task never fails the job: a run that can't be read, or can't be checked for any other reason, answers with that
-reason, gets no verdict, and leaves the other runs alone.
+A task never fails the job: if a run can't be read, or can't be checked for any other reason, the answer is that reason.
+The run gets no verdict then, and the other runs are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Wire(msgspec.Struct, frozen=True, tag=True):
 
 
 class Groups(msgspec.Struct, frozen=True, tag=True):
-    """Some groups of a run, and the kinds of their logs. A task costs as much as some hundred thousand rows."""
+    """The deliveries of some groups of a run, each with a kind. Starting a task costs as much as 100,000 rows or so."""
 
     run: RunFiles
     lanes: list[tuple[int, int]]
