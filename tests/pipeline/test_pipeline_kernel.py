@@ -174,9 +174,11 @@ def test_it_does_not_matter_how_files_are_cut(tmp_path: Path) -> None:
 def test_a_wire_that_is_read_in_parts_is_judged_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_source, "_WIRE_ROWS", 1)
     parts = 0
-    for seed in range(6000, 6040):
-        trace = damaged_trace(seed)
-        folder = tmp_path / str(seed)
+    gossip = from_logs({1: (1,), 2: (2,)}, {1: [1], 2: [2]})
+    gossip.claims = ("genuine",)
+    gossip.wire = [(0, 1, "GOSSIP", None, at, at + 1) for at in range(10)]
+    for number, trace in enumerate([gossip, *map(damaged_trace, range(6000, 6040))]):
+        folder = tmp_path / str(number)
         write_run(folder, trace.info(), trace.recorder())
         for file in (folder / "wire").glob("*.parquet"):
             pq.write_table(pq.read_table(file), file, row_group_size=3)

@@ -1,6 +1,6 @@
 """Spark over recorded runs: a session, runs ready to read, checks of what they promise, traces to measure with.
 
-It knows the tables of a run and nothing else of the project.
+It knows the tables of a run (`trace`) and how they are judged (`check`), and nothing of the protocols.
 """
 
 from .checks import RunReport
