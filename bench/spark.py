@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from amcast.pipeline import Runs, TraceSpec, check_runs, generate_trace, read_runs, spark_session, stop_spark
-from amcast.pipeline.checks import oracle
+from tests.pipeline import sql_oracle as oracle
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ORACLE_MAX = 10_000_000  # it is slow: larger traces go without

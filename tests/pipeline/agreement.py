@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from amcast.check import Violation, check_run
+from amcast.check import check_run
 from amcast.pipeline import RunReport, TraceSpec, generate_trace
 from amcast.pipeline._damage import DAMAGES
 from amcast.trace import read_run, write_run
@@ -55,18 +55,17 @@ def write_generated(folder: Path, seeds: range) -> None:
 
 
 def assert_same(report: RunReport, folder: Path) -> None:
-    """The same verdicts in the same order, and evidence that holds."""
+    """The same document as that of the in-memory checker, and what the definitions say, with evidence that holds."""
     run = read_run(folder)
     expected = check_run(run)
-    assert list(report.properties.items()) == list(expected.properties.items()), folder.name
-    assert report.reasons == expected.reasons
-    assert report.verdict == expected.verdict
-    assert report.to_json().keys() == expected.to_json().keys()
+    assert list(report.properties) == list(expected.properties), folder.name
+    assert report.to_json() == expected.to_json(), folder.name
     for found in report.violations:
-        evidence = Violation(found.property, found.messages, found.processes, found.explanation)
-        assert_evidence(run, evidence)
-    failed = {found.property for found in report.violations}
-    assert failed == {name for name, verdict in expected.properties.items() if verdict == "fail"}
-    cycles = [found for found in report.violations if found.property == "acyclic"]
-    if cycles and len(run.deliveries) < 200:
-        assert len(cycles[0].messages) == Oracle(run).shortest_cycle(), folder.name
+        assert_evidence(run, found)
+    failed = {name for name, verdict in report.properties.items() if verdict == "fail"}
+    assert failed == {found.property for found in report.violations}
+    if len(run.deliveries) < 200:  # for longer runs the definitions, word for word, are too slow
+        oracle = Oracle(run)
+        assert failed == oracle.failed() & report.properties.keys(), folder.name
+        cycles = [found for found in report.violations if found.property == "acyclic"]
+        assert not cycles or len(cycles[0].messages) == oracle.shortest_cycle(), folder.name

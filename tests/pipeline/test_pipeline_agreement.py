@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.pipeline import PROPERTIES, TraceSpec, check_runs, generate_trace, read_runs, violations
-from amcast.pipeline.checks import checker, oracle
+from amcast.check import PROPERTIES
+from amcast.check.report import ABOUT_THE_WIRE
+from amcast.pipeline import TraceSpec, check_runs, generate_trace, read_runs, violations
+from amcast.pipeline.checks import checker
 from amcast.pipeline.checks.checker import check_files
-from amcast.pipeline.checks.findings import ABOUT_THE_WIRE
+from tests.pipeline import sql_oracle as oracle
 from tests.pipeline.agreement import assert_same, write_damaged, write_generated
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

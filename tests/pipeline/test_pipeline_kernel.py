@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from amcast.check import check_run
 from amcast.pipeline import RunReport, TraceSpec, generate_trace
 from amcast.pipeline._damage import DAMAGES
 from amcast.pipeline._inspect import inspect_run
-from amcast.pipeline.checks import _proof, _segments, _tasks, checker
+from amcast.pipeline.checks import _proof, _segments, _source, _tasks, checker
 from amcast.pipeline.checks._tasks import Answer, Judge, Task
 from amcast.pipeline.checks.checker import check_files
 from amcast.sim import scenario, simulate
 from amcast.trace import OPTIMISTIC, read_run, write_run
 from amcast.workload import Micro
+from tests.check.evidence import assert_evidence
 from tests.check.traces import from_logs
 from tests.pipeline.agreement import assert_same, damaged_trace, small_spec, write_damaged
 
@@ -136,7 +140,56 @@ def test_one_bad_run_leaves_the_others_alone(tmp_path: Path) -> None:
     runs = [inspect_run(str(tmp_path / name)) for name in ("one", "other")]
     Path(runs[0].table("multicasts")[0].path).unlink()
     answer = _tasks.perform(Judge(runs))
-    assert [type(result).__name__ for result in answer.judged] == ["Refusal", "Found"]
+    assert [judged.report is None for judged in answer.judged] == [True, False]
+
+
+def recut(table: Path, rng: Random) -> None:
+    """The rows of a table as another program might write them: in any order, in several files, in small row groups."""
+    rows = pa.concat_tables([pq.read_table(file) for file in sorted(table.iterdir())])
+    for file in table.iterdir():
+        file.unlink()
+    order = list(range(len(rows)))
+    rng.shuffle(order)
+    parts = rng.randint(1, 3)
+    for part in range(parts):
+        pq.write_table(
+            rows.take(pa.array(order[part::parts], pa.int64())),
+            table / f"{part}.parquet",
+            row_group_size=rng.randint(1, 9),
+        )
+
+
+@pytest.mark.usefixtures("tasks")
+def test_it_does_not_matter_how_files_are_cut(tmp_path: Path) -> None:
+    for seed in range(6000, 6040):
+        trace = damaged_trace(seed)
+        folder = tmp_path / str(seed)
+        write_run(folder, trace.info(), trace.recorder())
+        for name in ("multicasts", "deliveries"):
+            recut(folder / name, Random(seed))
+        assert_same(check_one(folder, whole_rows_max=1 << 30), folder)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_wire_that_is_read_in_parts_is_judged_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_source, "_WIRE_ROWS", 1)
+    parts = 0
+    gossip = from_logs({1: (1,), 2: (2,)}, {1: [1], 2: [2]})
+    gossip.claims = ("genuine",)
+    gossip.wire = [(0, 1, "GOSSIP", None, at, at + 1) for at in range(10)]
+    for number, trace in enumerate([gossip, *map(damaged_trace, range(6000, 6040))]):
+        folder = tmp_path / str(number)
+        write_run(folder, trace.info(), trace.recorder())
+        for file in (folder / "wire").glob("*.parquet"):
+            pq.write_table(pq.read_table(file), file, row_group_size=3)
+            parts = max(parts, pq.read_metadata(file).num_row_groups)
+        run, report = read_run(folder), check_one(folder, whole_rows_max=1 << 30)
+        assert report.properties == check_run(run).properties
+        for at, found in enumerate(report.violations):
+            assert_evidence(run, found)
+            # Rows about no message are judged once for each pair of ends, also if these speak again in a later part.
+            assert found.messages or found not in report.violations[:at]
+    assert parts > 5
 
 
 @pytest.mark.usefixtures("tasks")

@@ -2,7 +2,7 @@
 
 from .checker import check_run
 from .diagram import space_time_svg, space_time_text
-from .report import PROPERTIES, Report, Verdict, Violation
+from .report import PROPERTIES, Report, Verdict, Violation, worst
 
 __all__ = [
     "PROPERTIES",
@@ -12,4 +12,5 @@ __all__ = [
     "check_run",
     "space_time_svg",
     "space_time_text",
+    "worst",
 ]

@@ -1,14 +1,13 @@
 """The shortest cycle among messages that could not be merged: the smallest evidence of a wrong order.
 
-A knot is a set of messages and some lanes (group logs). Each message has a position in each of its lanes;
-messages that a lane lacks are all at its end. Message a precedes b if some lane has a at a smaller position
-than b.
+A knot is a set of messages and some lanes, the sequences in which groups delivered them. Each message has a position in
+the lane of each of its destinations; all messages that a lane lacks are at its end. Message a precedes b if some lane
+has a at a smaller position than b.
 
-All edges of a lane follow from positions, so they are never listed. After k steps from a message only the
-smallest position reached in each lane matters, and one step from lane g to lane h is a lookup in a table of
-suffix minima: the smallest position in h of any message at or after a position of g. All messages take
-their steps at once, as array operations, and the first that can step back to itself closes a shortest
-cycle.
+There are too many precedences to list, and no need to. From a message, only the smallest position reached in each lane
+after k steps matters, and one step from lane g to lane h is a lookup in a table of suffix minima: the smallest position
+in h of any message at or after a position of g. All messages take their steps at once, as array operations, and the
+first that can step back to itself closes a shortest cycle.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from ..trace.run import Int32s, Int64s
 
 _NEVER = np.int32(2**31 - 2)
-_CELLS_PER_STEP = 50_000_000  # half a second or so; a larger knot is searched near its heads only
+_CELLS_PER_STEP = 50_000_000  # half a second or so; a larger knot is searched only near the heads of its lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def find_inversions(knot: Knot, limit: int) -> list[Cycle]:
 
 
 def _inversions_with(knot: Knot, lane: int, entries: Int64s, start: Int64s) -> list[tuple[int, Cycle]]:
-    """By position here, the positions in another lane must not fall: where they fall is an inversion."""
+    """Sorted by position in this lane, positions in another lane must not fall: where they fall is an inversion."""
     message, here = knot.entry[entries], knot.pos[entries]
     sizes = start[message + 1] - start[message]
     offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -106,7 +105,7 @@ def shortest_cycles(knot: Knot, limit: int) -> list[Cycle]:
 
 
 def _near_heads(knot: Knot) -> Int64s:
-    """All messages, or as many as the work allows, those at the heads first: heads alone hold a cycle."""
+    """All messages, or as many as the work allows, nearest to the heads first: the heads alone contain a cycle."""
     nearest = np.full(len(knot.messages), _NEVER, np.int64)
     np.minimum.at(nearest, knot.entry, knot.pos)
     order = np.argsort(nearest, kind="stable")
@@ -118,7 +117,7 @@ def _near_heads(knot: Knot) -> Int64s:
 
 
 def _lane_pairs(knot: Knot, chosen: Int64s) -> list[tuple[int, int]]:
-    """Lanes that have a message in common, both ways."""
+    """Lanes that have a message in common: both (g, h) and (h, g)."""
     taken = np.isin(knot.entry, chosen)
     entry, lane = knot.entry[taken], knot.lane[taken]
     pairs = {(0, 0)}
@@ -151,7 +150,7 @@ class _Walk:
         return np.minimum.accumulate(minima[::-1])[::-1]
 
     def run_until_closed(self) -> Int64s:
-        """Steps until some messages precede themselves; these, in order."""
+        """Takes steps until some messages precede themselves, and returns these, in order."""
         while True:
             before = self._reached[-1]
             assert (before < _NEVER).any(), "a knot has a cycle, so some walk never ends"

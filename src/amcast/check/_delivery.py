@@ -1,193 +1,169 @@
-"""What was delivered where: positions, integrity, validity, agreement, and replicas with one log."""
+"""What was delivered where: positions, integrity, validity, agreement, and replicas that delivered the same."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..core import ProcessId
 from ..trace import FINAL
 from ..trace.run import Int64s
-from ._history import History, Log, listing
+from ._index import ProcessDeliveries, RunIndex
 from ._replicas import Replica, Replicas, excused_gaps, first_difference
-from .report import VIOLATIONS_PER_PROPERTY, Findings
-
-_CUT_SHORT = "the run did not come to its end: what is missing might still have come"
+from .report import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Findings, listing
 
 
-def check_positions(history: History, groups: list[Replicas], findings: Findings) -> None:
-    """Each log is numbered 0, 1, 2... After one lost row all others look wrong: only the first counts."""
+def check_positions(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
+    """Positions are 0, 1, 2, ... After one lost row all later ones look wrong: only the first is reported."""
     findings.begin("positions")
-    for log in history.logs:
-        _check_numbering(history, log, findings)
+    for deliveries in index.by_process:
+        if deliveries.odd_pos is not None:
+            _check_numbering(index, deliveries, deliveries.odd_pos, findings)
     for replica in (replica for group in groups for replica in group.members if replica.lost is not None):
-        name = history.name(replica.process)
-        findings.fail(
-            "positions",
-            [],
-            [replica.process],
-            f"{name} was handed state over position {replica.lost}, which no replica of its group delivered",
-        )
+        name = index.name(replica.process)
+        what = f"{name} was handed state over position {replica.lost}, which no replica of its group delivered"
+        findings.fail("positions", [], [replica.process], what)
 
 
-def _check_numbering(history: History, log: Log, findings: Findings) -> None:
-    if log.pos[0] == 0 and log.pos[-1] == len(log) - 1 and (np.diff(log.pos) == 1).all():
-        return
-    before = np.concatenate(([-1], log.pos[:-1]))
-    wrong = log.pos != before + 1
-    restored = history.run.restored.get(log.process, ()) if log.kind == FINAL else ()
+def _check_numbering(index: RunIndex, deliveries: ProcessDeliveries, pos: Int64s, findings: Findings) -> None:
+    before = np.concatenate(([-1], pos[:-1]))
+    wrong = pos != before + 1
+    restored = index.restored.get(deliveries.process, ()) if deliveries.kind == FINAL else ()
     if restored:
-        wrong &= ~np.isin(log.pos, [stop for _, stop in excused_gaps(log, restored)])
+        wrong &= ~np.isin(pos, [stop for _, stop in excused_gaps(deliveries, restored)])
     if not wrong.any():
         return
     row = int(np.argmax(wrong))
-    name, here = history.name(log.process), history.message_name(int(log.message[row]))
-    position, previous = int(log.pos[row]), int(before[row])
+    message = int(deliveries.message[row])
+    name, here = index.name(deliveries.process), index.message_name(message)
+    position, previous = int(pos[row]), int(before[row])
     if position == previous:
-        other = history.message_name(int(log.message[row - 1]))
+        other = index.message_name(int(deliveries.message[row - 1]))
         what = f"{name} delivered two messages at position {position}: {other} and {here}"
     elif row == 0:
         what = f"the log of {name} begins at position {position} with {here}, not at 0"
     else:
         what = f"the log of {name} goes from position {previous} to {position}, where {here} is"
-    findings.fail("positions", [history.id_of(int(log.message[row]))], [log.process], what)
+    findings.fail("positions", [index.id_of(message)], [deliveries.process], what)
 
 
-def check_integrity(history: History, findings: Findings) -> None:
+def check_integrity(index: RunIndex, findings: Findings) -> None:
     findings.begin("integrity")
-    _check_ids(history, findings)
-    for log in history.logs:
-        _check_addressed(history, log, findings)
-        _check_once(history, log, findings)
-        _check_group_column(history, log, findings)
+    for msg, count in index.repeated_ids[:VIOLATIONS_PER_PROPERTY]:
+        message = int(np.searchsorted(index.ids[: index.multicast_count], msg))
+        what = f"{index.message_name(message)} was multicast {count} times: an id must name one message"
+        findings.fail("integrity", [msg], [index.sender[message]], what)
+    for deliveries in index.by_process:
+        if not deliveries.is_clean:
+            _check_addressed(index, deliveries, findings)
+            _check_once(index, deliveries, findings)
+        if deliveries.wrong_group is not None:
+            row, group = deliveries.wrong_group
+            what = f"as a member of g{group}, which it is not"
+            _report_delivery(index, deliveries.process, int(deliveries.message[row]), f" {what}", findings)
 
 
-def _check_ids(history: History, findings: Findings) -> None:
-    rows = history.run.multicasts
-    if len(rows) == history.multicast_count:
-        return
-    ids, counts = np.unique(rows.msg, return_counts=True)
-    for message in np.flatnonzero(counts > 1)[:VIOLATIONS_PER_PROPERTY]:
-        name = history.message_name(int(message))
-        what = f"{name} was multicast {counts[message]} times: an id must name one message"
-        findings.fail("integrity", [int(ids[message])], [int(history.sender[message])], what)
+def _check_addressed(index: RunIndex, deliveries: ProcessDeliveries, findings: Findings) -> None:
+    for row in np.flatnonzero(deliveries.slot < 0)[:VIOLATIONS_PER_PROPERTY]:
+        message = int(deliveries.message[row])
+        is_known = message < index.multicast_count
+        why = f"which was multicast to {index.destinations(message)} only" if is_known else "which nobody multicast"
+        _report_delivery(index, deliveries.process, message, f", {why}", findings)
 
 
-def _check_addressed(history: History, log: Log, findings: Findings) -> None:
-    for row in np.flatnonzero(log.slot < 0)[:VIOLATIONS_PER_PROPERTY]:
-        message = int(log.message[row])
-        name, process = history.message_name(message), history.name(log.process)
-        if message >= history.multicast_count:
-            what = f"{process} delivered {name}, which nobody multicast"
-        else:
-            what = f"{process} delivered {name}, which was multicast to {destinations(history, message)} only"
-        findings.fail("integrity", [history.id_of(message)], [log.process], what)
-
-
-def _check_once(history: History, log: Log, findings: Findings) -> None:
-    addressed = log.slot[log.slot >= 0]
+def _check_once(index: RunIndex, deliveries: ProcessDeliveries, findings: Findings) -> None:
+    addressed = deliveries.slot[deliveries.slot >= 0]
     if not len(addressed) or np.bincount(addressed).max() == 1:
         return
-    messages, first, counts = np.unique(log.message, return_index=True, return_counts=True)
+    messages, first, counts = np.unique(deliveries.message, return_index=True, return_counts=True)
     repeated = np.flatnonzero(counts > 1)
     for which in repeated[np.argsort(first[repeated])][:VIOLATIONS_PER_PROPERTY]:
         message = int(messages[which])
-        name, process = history.message_name(message), history.name(log.process)
-        positions = [str(position) for position in log.pos[log.message == message].tolist()]
-        what = f"{process} delivered {name} {counts[which]} times, at positions {listing(positions)}"
-        findings.fail("integrity", [history.id_of(message)], [log.process], what)
+        positions = [str(position) for position in deliveries.pos[deliveries.message == message].tolist()]
+        what = f" {counts[which]} times, at positions {listing(positions)}"
+        _report_delivery(index, deliveries.process, message, what, findings)
 
 
-def _check_group_column(history: History, log: Log, findings: Findings) -> None:
-    if log.group is None:
-        return
-    claimed = history.run.deliveries.grp[log.start : log.stop]
-    wrong = claimed != log.group.id
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        message = int(log.message[row])
-        done = f"{history.name(log.process)} delivered {history.message_name(message)}"
-        what = f"{done} as a member of g{claimed[row]}, which it is not"
-        findings.fail("integrity", [history.id_of(message)], [log.process], what)
+def _report_delivery(index: RunIndex, process: ProcessId, message: int, what: str, findings: Findings) -> None:
+    explanation = f"{index.name(process)} delivered {index.message_name(message)}{what}"
+    findings.fail("integrity", [index.id_of(message)], [process], explanation)
 
 
-def check_validity_and_agreement(history: History, groups: list[Replicas], findings: Findings) -> None:
+def check_validity_and_agreement(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
     """Both ask what is missing at correct destinations: of what was multicast, and of what was delivered."""
-    if not history.complete:
-        findings.unknown("validity", _CUT_SHORT)
-        findings.unknown("agreement", _CUT_SHORT)
+    if not index.info.complete:
+        findings.unknown("validity", CUT_SHORT)
+        findings.unknown("agreement", CUT_SHORT)
         return
     findings.begin("validity")
     findings.begin("agreement")
-    delivered = np.zeros(len(history.ids), np.bool_)
-    delivered[history.message[history.run.deliveries.kind == FINAL]] = True
-    missing: dict[int, list[int]] = {}
+    missing = _missing(index, groups)
+    lacked = np.unique(np.concatenate([np.arange(0), *missing.values()]))
+    lacked = lacked[np.argsort(index.row[lacked])]  # in the order of the multicasts table, which is that of time
+    delivered = np.zeros(len(index.ids), np.bool_)
+    for deliveries in index.all_final():
+        delivered[deliveries.message] = True
+    for message in lacked[index.sender_is_correct[lacked]][:VIOLATIONS_PER_PROPERTY].tolist():
+        _report_lost(index, message, _who_lacks(missing, message), findings)
+    for message in lacked[delivered[lacked]][:VIOLATIONS_PER_PROPERTY].tolist():
+        _report_disagreement(index, message, _who_lacks(missing, message), findings)
+
+
+def _missing(index: RunIndex, groups: list[Replicas]) -> dict[ProcessId, Int64s]:
+    """For each correct process that lacks messages: these, ascending."""
+    missing: dict[ProcessId, Int64s] = {}
     for group in groups:
+        expected = group.group.messages
         for replica in group.members:
-            if replica.process in history.correct:
-                for message in _missing_at(group, replica).tolist():
-                    missing.setdefault(message, []).append(replica.process)
-    # In the order of the multicasts table, which is that of time.
-    for message in sorted(missing, key=lambda message: int(history.row[message])):
-        if history.sender_is_correct[message]:
-            _report_lost(history, message, missing[message], findings)
-        if delivered[message]:
-            _report_disagreement(history, message, missing[message], findings)
+            # The messages in `ordered` are all different and all expected: as many as are expected is all of them.
+            if replica.process in index.correct and len(replica.ordered) < len(expected):
+                held = np.zeros(len(expected), np.bool_)
+                held[replica.slots[replica.slots >= 0]] = True
+                missing[replica.process] = expected[~held]
+    return missing
 
 
-def _missing_at(group: Replicas, replica: Replica) -> Int64s:
-    expected = group.group.messages
-    if len(replica.ordered) == len(expected):
-        return expected[:0]  # all different and all addressed: as many as there are is all of them
-    held = np.zeros(len(expected), np.bool_)
-    held[replica.slots[replica.slots >= 0]] = True
-    return expected[~held]
+def _who_lacks(missing: dict[ProcessId, Int64s], message: int) -> list[ProcessId]:
+    return [process for process, lacked in missing.items() if (lacked == message).any()]
 
 
-def _report_lost(history: History, message: int, missing: list[int], findings: Findings) -> None:
-    if not findings.is_full("validity"):
-        sender = history.name(int(history.sender[message]))
-        what = f"{sender} multicast {history.message_name(message)} to {destinations(history, message)}"
-        explanation = f"{what}, but {history.names(missing)} never delivered it"
-        findings.fail("validity", [history.id_of(message)], missing, explanation)
+def _report_lost(index: RunIndex, message: int, processes: list[ProcessId], findings: Findings) -> None:
+    sender = index.name(int(index.sender[message]))
+    what = f"{sender} multicast {index.message_name(message)} to {index.destinations(message)}"
+    explanation = f"{what}, but {index.names(processes)} never delivered it"
+    findings.fail("validity", [index.id_of(message)], processes, explanation)
 
 
-def _report_disagreement(history: History, message: int, missing: list[int], findings: Findings) -> None:
-    if not findings.is_full("agreement"):
-        rows = history.run.deliveries
-        witness = int(rows.process[np.argmax((history.message == message) & (rows.kind == FINAL))])
-        what = f"{history.name(witness)} delivered {history.message_name(message)}"
-        explanation = f"{what}, but {history.names(missing)} never did"
-        findings.fail("agreement", [history.id_of(message)], [witness, *missing], explanation)
+def _report_disagreement(index: RunIndex, message: int, processes: list[ProcessId], findings: Findings) -> None:
+    witness = next(each.process for each in index.all_final() if (each.message == message).any())
+    what = f"{index.name(witness)} delivered {index.message_name(message)}"
+    explanation = f"{what}, but {index.names(processes)} never did"
+    findings.fail("agreement", [index.id_of(message)], [witness, *processes], explanation)
 
 
-def destinations(history: History, message: int) -> str:
-    groups = history.dst[history.dst_start[message] : history.dst_start[message + 1]].tolist()
-    return listing([f"g{history.groups[group].id}" for group in groups], limit=8)
-
-
-def check_replicas(history: History, groups: list[Replicas], findings: Findings) -> None:
+def check_replicas(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
     findings.begin("replicas")
     for group in groups:
         longest = max(group.members, key=lambda replica: len(replica.held))
         for replica in group.members:
-            _check_same_log(history, replica, longest, findings)
-        if history.complete:
-            _check_same_end(history, group, findings)
+            _check_same(index, replica, longest, findings)
+        if index.info.complete:
+            _check_same_end(index, group, findings)
 
 
-def _check_same_log(history: History, replica: Replica, longest: Replica, findings: Findings) -> None:
+def _check_same(index: RunIndex, replica: Replica, longest: Replica, findings: Findings) -> None:
     at = first_difference(replica.held, longest.held)
     if at is None:
         return
     here, there = int(replica.held[at]), int(longest.held[at])
-    one = f"{history.name(replica.process)} delivered {history.message_name(here)} at position {at}"
-    other = f"{history.name(longest.process)} delivered {history.message_name(there)}"
-    messages = [history.id_of(here), history.id_of(there)]
+    one = f"{index.name(replica.process)} delivered {index.message_name(here)} at position {at}"
+    other = f"{index.name(longest.process)} delivered {index.message_name(there)}"
+    messages = [index.id_of(here), index.id_of(there)]
     findings.fail("replicas", messages, [replica.process, longest.process], f"{one}, where {other}")
 
 
-def _check_same_end(history: History, group: Replicas, findings: Findings) -> None:
+def _check_same_end(index: RunIndex, group: Replicas, findings: Findings) -> None:
     """Nothing will come any more: a correct replica that is behind another one stays behind."""
-    correct = [replica for replica in group.members if replica.process in history.correct]
+    correct = [replica for replica in group.members if replica.process in index.correct]
     if not correct:
         return
     longest = max(correct, key=lambda replica: len(replica.held))
@@ -195,7 +171,7 @@ def _check_same_end(history: History, group: Replicas, findings: Findings) -> No
         end = len(replica.held)
         if end < len(longest.held) and first_difference(replica.held, longest.held) is None:
             message = int(longest.held[end])
-            one = f"{history.name(replica.process)} delivered {end} messages and then nothing"
-            other = f"{history.name(longest.process)} went on with {history.message_name(message)}"
-            messages = [history.id_of(message)]
+            one = f"{index.name(replica.process)} delivered {end} messages and then nothing"
+            other = f"{index.name(longest.process)} went on with {index.message_name(message)}"
+            messages = [index.id_of(message)]
             findings.fail("replicas", messages, [replica.process, longest.process], f"{one}, while {other}")

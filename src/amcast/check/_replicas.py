@@ -1,35 +1,34 @@
-"""One log for each group: what its replicas delivered, with the gaps of restored replicas filled.
+"""What the state of each replica went through: its own deliveries, and those that it was handed the outcome of.
 
-A process that was handed state does not deliver what the state covers. Its log jumps: the faults table says
-`restored` to position N, and the next thing it delivers is at N. Such a gap counts as delivered with what
-the other replicas delivered there; a gap that does not end at such an N is a gap.
+A process that was handed state does not deliver what the state covers, so its positions jump: the faults table says
+`restored` to position 8, say, and the next thing that it delivers is at 8 although the one before was at 2. Such a gap
+counts as delivered, with what the other replicas delivered at 3 to 7. A gap that does not end at a position to which
+the process was restored is a gap.
 
-For order, only a message's first delivery counts, and only where it is addressed: repeated and misplaced
-deliveries are integrity's business and must not look like a wrong order as well.
+For order, only a message's first delivery counts, and only where it is addressed: repeated and misplaced deliveries
+break integrity, and must not look like a wrong order as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..core import ProcessId
-from ..trace.run import Int64s
-from ._history import Group, History, Log
+from ..trace.run import Int32s, Int64s
+from ._index import ProcessDeliveries, RunIndex
+from ._messages import Group
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    log: Log
+    process: ProcessId
     held: Int64s  # messages by position, gaps of a restored replica filled
-    slots: Int64s  # of the same
+    slots: Int32s  # of the same
     ordered: Int64s  # of those, the first delivery of each message that is addressed to the group
     lost: int | None  # the first position that was handed over and that no replica delivered
-
-    @property
-    def process(self) -> ProcessId:
-        return self.log.process
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Replicas:
     longest: Replica  # stands for the group where its replicas agree
 
     def to_judge(self) -> list[Replica]:
-        """The longest log and those that contradict it: what holds for these holds for all."""
+        """The longest order and those that contradict it: what holds for these holds for all."""
         return [self.longest, *(other for other in self.members if self.divergence(other) is not None)]
 
     def divergence(self, other: Replica) -> int | None:
@@ -47,49 +46,55 @@ class Replicas:
         return first_difference(other.ordered, self.longest.ordered)
 
 
-def arrange_replicas(history: History) -> list[Replicas]:
-    return [_arrange(history, group) for group in history.groups]
+def arrange_replicas(index: RunIndex) -> list[Replicas]:
+    return [_arrange(index, group) for group in index.groups]
 
 
-def _arrange(history: History, group: Group) -> Replicas:
-    logs = [history.final_log(process) for process in group.members]
-    if any(log.process in history.run.restored for log in logs):
-        members = _filled(history, logs)
+def _arrange(index: RunIndex, group: Group) -> Replicas:
+    delivered = [index.final(process) for process in group.members]
+    if any(process in index.restored for process in group.members):
+        members = _filled(index, delivered)
     else:
-        members = [_replica(log, log.message, log.slot, None) for log in logs]
+        members = []
+        for each in delivered:
+            # Replicas that delivered the same share their arrays.
+            is_same = members and members[-1].held is each.message
+            ordered = members[-1].ordered if is_same else _ordered(each.message, each.slot, each.is_clean)
+            members.append(Replica(each.process, each.message, each.slot, ordered, None))
     # max takes the first of equals, so the choice does not depend on anything but the data.
     return Replicas(group, members, max(members, key=lambda replica: len(replica.ordered)))
 
 
-def _filled(history: History, logs: list[Log]) -> list[Replica]:
-    by_length = sorted(logs, key=len, reverse=True)
-    known, first = np.unique(np.concatenate([log.pos for log in by_length]), return_index=True)
-    message = np.concatenate([log.message for log in by_length])[first]
-    slot = np.concatenate([log.slot for log in by_length])[first]
+def _filled(index: RunIndex, delivered: list[ProcessDeliveries]) -> list[Replica]:
+    by_length = sorted(delivered, key=len, reverse=True)
+    known, first = np.unique(np.concatenate([each.pos for each in by_length]), return_index=True)
+    message = np.concatenate([each.message for each in by_length])[first]
+    slot = np.concatenate([each.slot for each in by_length])[first]
     members = []
-    for log in logs:
+    for each in delivered:
         pieces, lost = [np.arange(0)], None
-        for start, stop in excused_gaps(log, history.run.restored.get(log.process, ())):
+        for start, stop in excused_gaps(each, index.restored.get(each.process, ())):
             low, high = np.searchsorted(known, (start, stop))
             pieces.append(np.arange(low, high))
             if high - low < stop - start and lost is None:
                 lost = _first_missing(known[low:high], start)
         fill = np.concatenate(pieces)
-        order = np.argsort(np.concatenate((log.pos, known[fill])), kind="stable")
-        held = np.concatenate((log.message, message[fill]))[order]
-        slots = np.concatenate((log.slot, slot[fill]))[order]
-        members.append(_replica(log, held, slots, lost))
+        order = np.argsort(np.concatenate((each.pos, known[fill])), kind="stable")
+        held = np.concatenate((each.message, message[fill]))[order]
+        slots = np.concatenate((each.slot, slot[fill]))[order]
+        members.append(Replica(each.process, held, slots, _ordered(held, slots), lost))
     return members
 
 
-def excused_gaps(log: Log, restored: tuple[int, ...]) -> list[tuple[int, int]]:
+def excused_gaps(deliveries: ProcessDeliveries, restored: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of positions that this process did not deliver because it was handed their outcome."""
     if not restored:
         return []
-    before = np.concatenate(([-1], log.pos[:-1])) if len(log) else log.pos
-    ends = np.flatnonzero((log.pos > before + 1) & np.isin(log.pos, restored))
-    gaps = [(int(before[row]) + 1, int(log.pos[row])) for row in ends]
-    next_position = int(log.pos[-1]) + 1 if len(log) else 0
+    pos = deliveries.pos
+    before = np.concatenate(([-1], pos[:-1])) if len(pos) else pos
+    ends = np.flatnonzero((pos > before + 1) & np.isin(pos, restored))
+    gaps = [(int(before[row]) + 1, int(pos[row])) for row in ends]
+    next_position = int(pos[-1]) + 1 if len(pos) else 0
     if max(restored) > next_position:
         gaps.append((next_position, max(restored)))
     return gaps
@@ -100,17 +105,18 @@ def _first_missing(known: Int64s, start: int) -> int:
     return start + int(wrong[0] if len(wrong) else len(known))
 
 
-def _replica(log: Log, held: Int64s, slots: Int64s, lost: int | None) -> Replica:
-    addressed = slots >= 0
-    if addressed.all() and (not len(slots) or np.bincount(slots).max() == 1):
-        return Replica(log, held, slots, held, lost)
-    kept = held[addressed]
+def _ordered(held: Int64s, slots: Int32s, is_clean: bool = False) -> Int64s:
+    if is_clean:
+        return held
+    kept = held[slots >= 0]
     _, first = np.unique(kept, return_index=True)
-    return Replica(log, held, slots, kept[np.sort(first)], lost)
+    return kept[np.sort(first)]
 
 
 def first_difference(one: Int64s, other: Int64s) -> int | None:
     """The first position at which both have something and it is not the same."""
+    if one is other:
+        return None
     common = min(len(one), len(other))
     different = one[:common] != other[:common]
     return int(np.argmax(different)) if different.any() else None

@@ -1,8 +1,7 @@
-"""What a diagram of a violation shows: the processes that matter, and what they did with the messages that
-matter.
+"""What a diagram of a violation shows: its processes and the senders of its messages, and what they did with these.
 
-Those are the processes and messages of the violation and the messages' senders; whatever else these
-processes delivered in the meantime is only hinted at. How it looks is the business of whoever draws it.
+Other messages that these processes delivered in the meantime are only hinted at. How all this looks is up to the
+modules that draw it, `_svg` and `_text`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..core import MessageId, ProcessId, message_name
 from ..trace import FINAL, NULL, Run, process_name
 from ..trace.run import Int64s
 from ..trace.schema import group_of_process
-from ._history import Bools
+from ._messages import Bools
 from .report import ABOUT_THE_WIRE, Violation
 
 ARROWS_MAX = 60
@@ -54,10 +53,10 @@ class Scene:
     property: str
     explanation: str
     lanes: list[str]
-    hidden: int  # processes that take part but found no place
+    hidden: int  # processes that take part, and for which there is no room
     events: list[Event]  # by time
     arrows: list[Arrow]  # by time of sending
-    missing: list[tuple[int, str]]  # lane, and what it should have delivered
+    missing: list[tuple[int, str]]  # lane, and the message that its process should have delivered
     hints: list[tuple[int, int]]  # lane and time of other deliveries
 
 
@@ -93,7 +92,7 @@ def _senders(run: Run, messages: list[MessageId]) -> list[ProcessId]:
 
 
 def _in_order(run: Run, processes: list[ProcessId]) -> list[ProcessId]:
-    """Clients on top, then groups as the run lists them: time flows down to them and to the right."""
+    """Clients on top, then groups as the run lists them: messages go down, from clients to groups."""
     place = {process: at for at, process in enumerate(group_of_process(run.info))}
     return sorted(processes, key=lambda process: (place.get(process, -1), process))
 

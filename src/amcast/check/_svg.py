@@ -1,7 +1,8 @@
 """A space-time diagram as one self-contained SVG file: a lane for each process, time to the right.
 
-Time is not to scale. Events keep their order, and stand as far apart as their labels need and as their
-times suggest: a delivery a second after a microsecond's worth of messages must leave both readable.
+Time is not to scale. Events keep their order, and stand as far apart as their labels need, and farther apart where more
+time passed between them, within limits: with messages a microsecond apart and a delivery a second later, all of them
+must be readable.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _Drawing:
         }
 
     def _missing_width(self) -> float:
-        """What is missing stands beside each other, at the end of its lane."""
+        """Room for the names of missing messages, which stand one after the other at the end of their lane."""
         widths = dict.fromkeys(range(len(self._scene.lanes)), 0.0)
         for lane, label in self._scene.missing:
             widths[lane] += _BOLD_CHAR * (len(label) + 4)
@@ -230,7 +231,7 @@ _MARKER = (
 
 
 def _number_instants(events: list[Event]) -> list[Instant]:
-    """What one process does at one time happens one after the other: the time and a number."""
+    """The time of each event, and a number: 0, 1, 2, ... for what one process did at the same microsecond."""
     seen: dict[tuple[int, int], int] = {}
     instants = []
     for event in events:

@@ -1,11 +1,14 @@
 """The answer of a check: pass, fail or unknown for each property, and evidence that people can follow.
 
-Unknown is an answer of its own: a run that was cut short can't prove that something never came.
+The in-memory checker, the checker on Spark and the watch of a growing run all answer in these words.
+
+Unknown is a verdict of its own. A run that was cut short, for example, can't prove agreement: a delivery that is
+missing now might still have come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -21,17 +24,31 @@ PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
 
 VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the first few tell the story
 
+# Why a verdict is unknown.
+CUT_SHORT = "the run did not come to its end: what is missing might still have come"
+NO_STAMPS = "they are claimed, but no delivery has one"
+NO_WIRE = "the wire was not recorded: nobody can say who spoke to whom"
+NOT_KNOWN = "this checker knows no such property"
+
 
 class Violation(msgspec.Struct, frozen=True):
-    """For `prefix` and `acyclic` the lists are a cycle.
+    """Evidence that a property does not hold.
 
-    processes[i] delivered messages[i] before messages[i + 1] (or without it), and the last before the first.
+    For `prefix` and `acyclic` the lists are a cycle: processes[i] delivered messages[i] before messages[i + 1] (or
+    without it), and the last process delivered the last message before the first.
     """
 
     property: str
     messages: list[MessageId]
     processes: list[ProcessId]
     explanation: str
+
+
+def worst(verdicts: Collection[Verdict]) -> Verdict:
+    """Several verdicts as one: fail if any is fail, else unknown if any is unknown."""
+    if "fail" in verdicts:
+        return "fail"
+    return "unknown" if "unknown" in verdicts else "pass"
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,44 +58,72 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        verdicts = self.properties.values()
-        if "fail" in verdicts:
-            return "fail"
-        return "unknown" if "unknown" in verdicts else "pass"
+        return worst(self.properties.values())
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = msgspec.to_builtins(self)
-        return {"verdict": self.verdict, **document}
+        return {
+            "verdict": self.verdict,
+            "properties": dict(self.properties),
+            "violations": msgspec.to_builtins(self.violations),
+            "reasons": dict(self.reasons),
+        }
 
 
 class Findings:
-    """What the checks of one run have found so far."""
+    """The verdicts so far, while checks are at work. A property that failed stays failed.
 
-    def __init__(self) -> None:
-        self._verdicts: dict[str, Verdict] = {}
-        self._reasons: dict[str, str] = {}
-        self._violations: dict[str, list[Violation]] = {}
+    A watch that was stopped goes on with the verdicts, reasons and counts that it had.
+    """
+
+    def __init__(
+        self,
+        verdicts: dict[str, Verdict] | None = None,
+        reasons: dict[str, str] | None = None,
+        counts: dict[str, int] | None = None,
+    ) -> None:
+        self.verdicts = {} if verdicts is None else verdicts
+        self.reasons = {} if reasons is None else reasons
+        self.counts = {} if counts is None else counts  # violations of each property, also those beyond the first few
+        self.violations: list[Violation] = []
 
     def begin(self, name: str) -> None:
         """From here on the property holds unless something is found against it."""
-        self._verdicts[name] = "pass"
+        if self.verdicts.get(name) != "fail":
+            self.verdicts[name] = "pass"
+            self.reasons.pop(name, None)
 
     def unknown(self, name: str, reason: str) -> None:
-        self._verdicts[name] = "unknown"
-        self._reasons[name] = reason
+        if self.verdicts.get(name) != "fail":
+            self.verdicts[name] = "unknown"
+            self.reasons[name] = reason
 
     def is_full(self, name: str) -> bool:
-        """There is enough evidence: more would be cut off."""
-        return len(self._violations.get(name, ())) >= VIOLATIONS_PER_PROPERTY
+        """There is enough evidence: more would be dropped."""
+        return self.counts.get(name, 0) >= VIOLATIONS_PER_PROPERTY
 
     def fail(self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str) -> None:
-        self._verdicts[name] = "fail"
+        self.verdicts[name] = "fail"
+        self.reasons.pop(name, None)
         if not self.is_full(name):
-            # numpy's integers break JSON: none passes this line.
+            # numpy's integers can't be written as JSON: they become Python's here.
             violation = Violation(name, [int(m) for m in messages], [int(p) for p in processes], explanation)
-            self._violations.setdefault(name, []).append(violation)
+            self.violations.append(violation)
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def refuse_strange(self, claims: Iterable[str]) -> None:
+        """A claim that no checker has a definition of is unknown."""
+        for claim in claims:
+            if claim not in PROPERTIES:
+                self.unknown(claim, NOT_KNOWN)
 
     def report(self) -> Report:
-        evidence = [violation for name in self._verdicts for violation in self._violations.get(name, ())]
-        reasons = {name: why for name, why in self._reasons.items() if self._verdicts[name] == "unknown"}
-        return Report(self._verdicts, evidence, reasons)
+        """Violations are in the order of the properties."""
+        by_property = sorted(self.violations, key=lambda found: list(self.verdicts).index(found.property))
+        return Report(self.verdicts, by_property, self.reasons)
+
+
+def listing(names: list[str], limit: int = 4) -> str:
+    """`a`, `a and b`, `a, b and 3 others`."""
+    if len(names) > limit:
+        names = [*names[: limit - 1], f"{len(names) - limit + 1} others"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

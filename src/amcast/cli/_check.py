@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
-from ..check import Report, check_run, space_time_svg, space_time_text
+from ..check import Report, check_run, space_time_svg, space_time_text, worst
 from ..core import UsageError
 from ..trace import Run, read_run
 from ._output import (
@@ -23,7 +23,6 @@ from ._output import (
     progress,
     saying,
     show_report,
-    worst,
 )
 
 if TYPE_CHECKING:  # Spark takes a second to import: only --engine spark does
@@ -37,7 +36,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     path: str
     run_id: str
-    report: Any  # Report or RunReport: written apart, with the same words
+    report: Report
     run: Any = None  # in memory only
 
 
@@ -133,7 +132,7 @@ def _document(judged: list[Judged], set_aside: list[Quarantined]) -> dict[str, A
 
 def _show(judged: list[Judged], set_aside: list[Quarantined], diagram: Path | None) -> None:
     for each in judged:
-        report: Report = each.report
+        report = each.report
         console.print(f"[bold]{each.path}[/bold]  {each.run_id}: {coloured(report.verdict)}", highlight=False)
         if len(judged) == 1 or report.verdict != "pass":
             show_report(report)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ..check import worst
 from ..sim import Scenario, scenario, simulate
 from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
 from ..trace import write_run
 from ..workload import Micro
 from ._cluster import collect_run, show_load, start_cluster
-from ._output import EXIT_CODES, MasterOption, coloured, console, progress, worst
+from ._output import EXIT_CODES, MasterOption, coloured, console, progress
 from ._report import make_report, report_page
 from ._summary import show_summary, summary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -79,10 +79,3 @@ def show_report(report: Report, violations_max: int = 10) -> None:
         console.print(f"\n[red]{violation.property}[/red]: {escape(violation.explanation)}", highlight=False)
     if len(report.violations) > violations_max:
         console.print(f"\n... and {len(report.violations) - violations_max} more")
-
-
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    for verdict in ("fail", "unknown"):
-        if verdict in verdicts:
-            return verdict
-    return "pass"

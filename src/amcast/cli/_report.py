@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..check import Violation, space_time_svg
-from ..trace import Run
+from ..check import space_time_svg, worst
 from ._output import (
     EXIT_CODES,
     UNKNOWN,
@@ -20,11 +19,9 @@ from ._output import (
     console,
     print_json,
     saying,
-    worst,
 )
 
 if TYPE_CHECKING:  # Spark and the plotting library take a second to import: only commands that need them do
-    from ..pipeline.checks import Violation as Found
     from ..pipeline.report import Written
 
 _ROOT = Path("reports")
@@ -77,11 +74,7 @@ def make_report(paths: list[str], out: Path | None, master: str | None, remote: 
         reports = check_runs(spark, read)
         target = out if out is not None else free_place(_ROOT, [run.run_id for run in read.runs])
         say("measuring")
-        return write_report(read, reports, target, _draw, lambda name: say(f"measuring, {name} done"))
-
-
-def _draw(run: Run, found: Found) -> str:
-    return space_time_svg(run, Violation(found.property, found.messages, found.processes, found.explanation))
+        return write_report(read, reports, target, space_time_svg, lambda name: say(f"measuring, {name} done"))
 
 
 def _document(written: Written) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..trace.schema import RUN_FILE, TABLES
 from ._errors import SPARK_ERRORS, first_line, was_stopped
 from ._inspect import RefusedError, filesystem_of, inspect_run
 from .checks.checker import check_files, violations_frame
-from .checks.findings import RunReport
+from .checks.report import RunReport
 from .files import READ_OPTIONS, RunFiles, decode_files
 
 _DEPTH_MAX = 4  # of folders in folders that are searched for runs

@@ -96,14 +96,14 @@ def make_run(
     problem = info_problem(info)
     if problem is not None:
         raise UsageError(f"{where}/{RUN_FILE}: {problem}; {_REDO}")
-    _check_destinations(info, multicasts, f"{where}/multicasts")
-    _check_kinds(deliveries, f"{where}/deliveries")
+    check_destinations(info, multicasts, f"{where}/multicasts")
+    check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
-    restored = _restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, _by_position(deliveries), wire, by_time, restored)
+    restored = restored_positions(by_time, f"{where}/faults")
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored)
 
 
-def _check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:
+def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:
     sizes = np.diff(multicasts.dst_start)
     if not sizes.all():
         _refuse_message(multicasts, int(np.argmin(sizes)), "has no destination", where)
@@ -125,14 +125,14 @@ def _refuse_message(multicasts: Multicasts, row: int, what: str, where: str) -> 
     raise UsageError(f"{where}: {message_name(int(multicasts.msg[row]))} {what}; {_REDO}")
 
 
-def _check_kinds(deliveries: Deliveries, where: str) -> None:
+def check_kinds(deliveries: Deliveries, where: str) -> None:
     strange = ~np.isin(deliveries.kind, (FINAL, OPTIMISTIC))
     if strange.any():
         kind = int(deliveries.kind[np.argmax(strange)])
         raise UsageError(f"{where}: kind {kind} is neither {FINAL} nor {OPTIMISTIC}; {_REDO}")
 
 
-def _restored_positions(faults: tuple[Fault, ...], where: str) -> dict[ProcessId, tuple[int, ...]]:
+def restored_positions(faults: tuple[Fault, ...], where: str) -> dict[ProcessId, tuple[int, ...]]:
     restored: dict[ProcessId, tuple[int, ...]] = {}
     for fault in faults:
         if fault.what == RESTORED:
@@ -153,6 +153,6 @@ def delivery_order(process: Int32s, kind: npt.NDArray[np.int8], pos: Int64s) -> 
     return np.lexsort((pos, owner))
 
 
-def _by_position(rows: Deliveries) -> Deliveries:
+def by_position(rows: Deliveries) -> Deliveries:
     order = delivery_order(rows.process, rows.kind, rows.pos)
     return rows if order is None else Deliveries(*(getattr(rows, field.name)[order] for field in fields(rows)))

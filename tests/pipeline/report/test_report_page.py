@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.cli import _report
+from amcast.check import Violation, space_time_svg
 from amcast.core import UsageError
 from amcast.pipeline._inspect import inspect_run
-from amcast.pipeline.checks import RunReport, Violation
+from amcast.pipeline.checks import RunReport
 from amcast.pipeline.figures import all_figures
 from amcast.pipeline.ingest import Quarantined
 from amcast.pipeline.metrics import METRICS
@@ -111,7 +111,7 @@ def test_bad_run_fails_with_its_counterexample(handmade: HandMade) -> None:
 
 def test_page_of_one_good_run(handmade: HandMade) -> None:
     run = inspect_run(str(handmade.folder.parent / "tiny"))
-    report = RunReport(TINY, run.path, {"integrity": "pass", "agreement": "pass"}, [], {})
+    report = RunReport({"integrity": "pass", "agreement": "pass"}, [], {}, TINY, run.path)
     tables = {name: data.filter(pc.field("run_id") == TINY) for name, data in handmade.tables.items()}
     pictures = all_figures(tables, {}, [TINY])
     assert [picture.name for picture in pictures] == list(FIGURES[:-1])  # the wire was not recorded
@@ -138,7 +138,8 @@ def test_excerpt_holds_what_the_counterexample_is_about(handmade: HandMade) -> N
     run = inspect_run(str(handmade.folder.parent / "crossed"))
     (bad,) = (run for run in handmade.document["runs"] if run["run_id"] == CROSSED)
     violation = msgspec.convert(bad["violations"][0], Violation)
-    assert _report._draw(run_around(run, violation), violation) == _report._draw(excerpt(run, violation), violation)
+    whole, part = run_around(run, violation), excerpt(run, violation)
+    assert space_time_svg(whole, violation) == space_time_svg(part, violation)
 
 
 def test_command_refuses_before_it_works(handmade: HandMade, spark: SparkSession, tmp_path: Path) -> None:

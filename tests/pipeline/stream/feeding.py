@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from amcast.pipeline.checks.findings import Violation
+from amcast.check import Violation
 from amcast.pipeline.stream import Arrived, DeliveryRows, Verifier, WatchState
 from amcast.trace import NULL, Run
 

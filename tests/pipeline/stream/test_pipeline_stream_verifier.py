@@ -7,8 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from amcast.check import check_run
-from amcast.pipeline.checks.findings import Violation
+from amcast.check import Violation, check_run
 from amcast.pipeline.stream import Arrived, DeliveryRows, Verifier, WatchState
 from amcast.pipeline.stream.state import MessageSet
 from amcast.sim import simulate

@@ -1,18 +1,20 @@
 """Proves that a large run is right, in pieces that tasks work on apart from each other.
 
-A proof is one-sided: where every piece holds, the run passes; where one does not, nothing is said and the run is
-judged as a whole, by the exact checks, which then name what is wrong. So nothing here has to find a violation, only
-never to overlook one.
+A proof is one-sided. Where every piece holds, the run passes. Where one does not, nothing is said, and the run is
+judged as a whole by `amcast.check`, which then names what is wrong. So a proof need not find out what a violation is,
+but it must never overlook one.
 
-1. *Replicas*, one task a group: positions are 0, 1, 2..., all replicas delivered the same, timestamps rise. One log
-   then stands for the group. A keyed hash of its messages is summed up.
+1. *Replicas*, one task a group: positions are 0, 1, 2, ..., all replicas delivered the same, timestamps rise. The
+   deliveries of one replica, called the group's log here, then stand for the group. A keyed hash of its messages is
+   summed up.
 2. *Multicasts*, one task a run: ids are unique, and the same hash is summed up for each destination. The key is drawn
-   anew for each check. Equal sums mean that each group delivered exactly what was multicast to it, each message once:
-   integrity, validity and agreement.
-3. *Segments*, one task each: a segment is a contiguous part of every group's log, and segments are in the same order in
-   all logs. Counting the different messages of each segment shows that no message is in two of them: then the
-   segments are in an order that all logs follow, and a cycle could only be inside of one. There, timestamps are the
-   certificate that there is none, or the precedences have no strong component, where the run has no timestamps.
+   anew for each check, so no run can be made to fit it. Equal sums mean that each group delivered exactly what was
+   multicast to it, each message once: integrity, validity and agreement.
+3. *Segments*, one task each: all groups' logs are cut into the same number of parts; the first parts of all logs are
+   the first segment, and so on. Counting the different messages of each segment shows that no message is in two of
+   them. So every log delivers the messages of a segment before those of the next one, and a cycle could only be among
+   messages of one segment. That there is none is shown by their timestamps, if the run has them, or by the graph of
+   their precedences, in which no message may reach itself.
 """
 
 from __future__ import annotations
@@ -24,22 +26,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...trace.schema import FINAL, RESTORED
+from ...trace import FINAL, NULL
+from ...trace.run import Int64s
+from ...trace.schema import RESTORED
 from ..files import FileInfo, RunFiles
-from ._read import NULL, Int64s, UnreadableError, batches, numbers, read_columns
+from ._read import batches, destinations, numbers, read_columns
 
 UInt64s = npt.NDArray[np.uint64]
 
 _GROUP_ID_MAX = 1 << 20  # groups are looked up in a table
-_CHUNK_ROWS = 1 << 17  # what a core's cache holds of some columns
+_CHUNK_ROWS = 1 << 17  # rows at a time: their columns fit into the cache of a core
 
 
 class GroupProof(msgspec.Struct, frozen=True):
-    """What one group's logs have shown."""
+    """What the deliveries of one group's members have shown."""
 
     holds: bool
     rows: int = 0  # of the log that stands for the group
-    stands: tuple[int, int] = (-1, FINAL)  # its process and kind
+    stands: tuple[int, int] = (-1, FINAL)  # the process whose deliveries these are, and their kind
     hash: int = 0
     is_stamped: bool = False
     samples: list[int] = []  # timestamps, or times where there are none, at even distances
@@ -56,7 +60,7 @@ class MulticastProof(msgspec.Struct, frozen=True):
 
 
 def keyed_hash(msg: Int64s, key: int) -> UInt64s:
-    """64 bits that nobody can foresee without the key; equal messages have equal ones."""
+    """For each message 64 bits that nobody can foresee without the key."""
     mixed = msg.astype(np.uint64)
     mixed += np.uint64(key & 0xFFFFFFFFFFFFFFFF)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -67,7 +71,7 @@ def keyed_hash(msg: Int64s, key: int) -> UInt64s:
 
 
 def _sum(hashes: UInt64s) -> int:
-    return int(np.add.reduce(hashes, dtype=np.uint64))  # wraps around, as it should
+    return int(np.add.reduce(hashes, dtype=np.uint64))  # modulo 2 ** 64
 
 
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -131,7 +135,7 @@ _GROUP_COLUMNS = ("process", "grp", "kind", "pos", "msg", "ts", "t_us")
 
 
 def prove_group(files: RunFiles, lane: int, key: int, kind: int = FINAL) -> GroupProof:
-    """The logs of one kind of one group. Those of processes that crashed may be shorter."""
+    """The deliveries of one kind by all members of a group. A process that crashed may have delivered less."""
     group = files.info.groups[lane]
     logs = {process: log for (process, its_kind), log in log_files(files).items() if its_kind == kind}
     sizes = {process: sum(file.rows for file in logs.get(process, [])) for process in group.processes}
@@ -148,7 +152,7 @@ def prove_group(files: RunFiles, lane: int, key: int, kind: int = FINAL) -> Grou
 class _GroupWalk:
     def __init__(self, logs: dict[int, list[FileInfo]], members: list[int], group: int, kind: int, key: int) -> None:
         self._members = members
-        # Times are wanted of the longest log only.
+        # Times are needed only of the log that stands for the group.
         columns = [_GROUP_COLUMNS if process == members[0] else _GROUP_COLUMNS[:-1] for process in members]
         self._readers = [LogReader(logs[process], names) for process, names in zip(members, columns, strict=True)]
         self._group = group
@@ -186,7 +190,7 @@ class _GroupWalk:
     def _is_same(self, first: dict[str, Int64s], rows: dict[str, Int64s], process: int, start: int) -> bool:
         size = len(rows["msg"])
         if not size:
-            return True  # it ended before; that it may is known from the sizes
+            return True  # it ended before this chunk. Only a process that crashed may: the caller compared the sizes
         return (
             self._is_plain(rows, process, start)
             and np.array_equal(rows["msg"], first["msg"][:size])
@@ -197,7 +201,7 @@ class _GroupWalk:
         missing = int(np.count_nonzero(ts == NULL))
         is_stamped = not missing
         if missing not in (0, len(ts)) or self._is_stamped not in (None, is_stamped):
-            return False  # some rows have one: the exact checks can tell
+            return False  # some rows have a timestamp and some have none: for the exact judge
         self._is_stamped = is_stamped
         if not is_stamped or self._kind != FINAL:
             return True
@@ -210,7 +214,7 @@ class _GroupWalk:
 
 
 def prove_multicasts(files: RunFiles, key: int) -> MulticastProof:
-    """Also that nobody was handed state, which only the exact checks understand."""
+    """Also that no replica was restored: gaps that handed state explains are for the exact judge."""
     for file in files.table("faults"):
         if RESTORED in read_columns(file.path, ("what",)).column("what").to_pylist():
             return MulticastProof(False)
@@ -229,7 +233,7 @@ class _MulticastWalk:
         self._key = key
         known = [group.id for group in files.info.groups]
         self._lanes = len(known)
-        # Small integers are sorted in linear time. Ids beyond the table are nobody's.
+        # Small integers are sorted in linear time. The last place of the table is for ids that no group has.
         kind = np.uint8 if self._lanes < 1 << 8 else np.uint16 if self._lanes < 1 << 16 else np.uint32
         self._lane = np.full(max(known) + 2, self._lanes, kind)
         self._lane[known] = np.arange(self._lanes)
@@ -239,12 +243,7 @@ class _MulticastWalk:
 
     def add(self, table: pa.Table, path: str) -> bool:
         msg = numbers(table, "msg", path)
-        lists = table.column("dst").combine_chunks()
-        flat = lists.flatten()
-        if lists.null_count or flat.null_count:
-            raise UnreadableError(f"{path}: column dst has nulls and must have none")
-        sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
-        dst = flat.to_numpy(zero_copy_only=False)
+        sizes, dst = destinations(table, path)
         if not sizes.all() or not self._ascend(sizes, dst):
             return False
         lane = self._lane[np.clip(dst, -1, len(self._lane) - 1)]
@@ -262,7 +261,7 @@ class _MulticastWalk:
 
     @staticmethod
     def _ascend(sizes: Int64s, dst: Int64s) -> bool:
-        """Destinations of each message rise, so none is named twice. Others are left to the exact checks."""
+        """Destinations of each message rise, so none is named twice. Unsorted ones are left to the exact judge."""
         rises = np.empty(len(dst), np.bool_)
         rises[1:] = dst[1:] > dst[:-1]
         rises[np.cumsum(sizes) - sizes] = True

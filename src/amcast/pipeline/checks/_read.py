@@ -1,7 +1,7 @@
-"""Columns of Parquet files as numpy arrays, read inside a task, with suspicion.
+"""Columns of Parquet files as numpy arrays, read inside a task, which trusts nothing in them.
 
-Tasks read the files themselves instead of being fed rows by Spark: the checks need whole logs in order, which the
-files are, and handing a hundred million rows from one process to the other costs more than checking them.
+Tasks read the files themselves instead of being fed rows by Spark. The checks need the deliveries of a process in
+order, as the files have them, and handing a hundred million rows from Java to Python costs more than checking them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...core import UsageError
+from ...trace import NULL
 from .._errors import first_line
 from .._inspect import filesystem_of
 
-NULL = -(1 << 63)
 
-Columns = dict[str, Any]
-Int64s = npt.NDArray[np.int64]
-
-
-class UnreadableError(Exception):
-    """A file or what is in it is of no use. Its run gets no verdict; other runs do."""
+class UnreadableError(UsageError):
+    """A file can't be read, or what is in it contradicts the schema. Its run gets no verdict; other runs do."""
 
 
 def open_parquet(uri: str) -> pq.ParquetFile:
@@ -77,3 +74,13 @@ def numbers(table: pa.Table, name: str, where: str, nullable: bool = False) -> n
     if column.num_chunks == 1:
         return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
+
+
+def destinations(table: pa.Table, where: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The number of destinations of each message, and all destinations, message after message."""
+    lists = table.column("dst").combine_chunks()
+    flat = lists.flatten()
+    nulls = lists.null_count + flat.null_count
+    if nulls:
+        raise UnreadableError(f"{where}: column dst has {nulls} nulls and must have none")
+    return lists.value_lengths().to_numpy(zero_copy_only=False), flat.to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""The third part of a proof: segments, contiguous parts of every group's log that can be looked at apart.
+"""The third part of a proof: segments, parts of all groups' logs that can be looked at apart from the rest.
 
-Where to cut is a guess: at equal timestamps, or around a moment, lowered until no message is on both sides. That the
-guess was right is shown afterwards, by counting: messages are in one segment each if and only if the numbers of
-different messages in all segments add up to the number of messages.
+Where to cut is a guess: all logs at the same timestamp or, without timestamps, around the same moment, lowered until no
+message is on both sides of the cut. Counting shows afterwards whether the guess was right: each message is in one
+segment only if the numbers of different messages in all segments add up to the number of messages.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pyarrow.parquet as pq
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
 
+from ...trace.run import Int64s
 from ..files import FileInfo, RunFiles
-from ._order import tangled
 from ._proof import keyed_hash, log_files
-from ._read import Int64s, numbers, open_parquet, read_from
+from ._read import numbers, open_parquet, read_from
 
 _BAND_ROWS = 1 << 13  # rows before and after a moment in which a cut is looked for, at first
 
@@ -28,7 +30,7 @@ class SegmentProof(msgspec.Struct, frozen=True):
 
 
 class _RowGroups:
-    """The row groups of one log, with what the footers say of one column."""
+    """The Parquet row groups of one log, each with the smallest and largest value of one column, from the footers."""
 
     def __init__(self, files: list[FileInfo], column: str) -> None:
         self._files: list[tuple[pq.ParquetFile, str]] = [(open_parquet(file.path), file.path) for file in files]
@@ -52,7 +54,7 @@ class _RowGroups:
         return int(self.start[-1])
 
     def read(self, first: int, stop: int, columns: tuple[str, ...]) -> dict[str, Int64s]:
-        """Row groups first to stop, which may be none."""
+        """The rows of the row groups from `first` to below `stop`."""
         parts: dict[str, list[Int64s]] = {name: [np.empty(0, np.int64)] for name in columns}
         for at, (file, path) in enumerate(self._files):
             wanted = [number for which, number in self.place[first:stop] if which == at]
@@ -74,9 +76,10 @@ class _RowGroups:
 
 
 def prove_stamped(files: RunFiles, logs: list[tuple[int, int]], low: int, high: int, key: int) -> SegmentProof:
-    """All rows with timestamps from low to below high: as many timestamps as messages, and as many pairs of both.
+    """In all rows with timestamps from low to below high, each message has one timestamp, and no two the same.
 
-    Timestamps rise along each log: that was shown before. So they are an order of all messages that all logs follow.
+    That is so if there are as many different pairs of message and timestamp as timestamps. Timestamps rise along each
+    log, as was proved before: so they are an order of all messages that all logs follow.
     """
     available = log_files(files)
     stamps, pairs = [], []
@@ -110,7 +113,7 @@ def _different(ordered: Int64s) -> int:
 
 
 def find_cut(files: RunFiles, logs: list[tuple[int, int]], moment_us: int, widening: int = 1) -> list[int]:
-    """For each log the number of rows before the cut: about those up to the moment, and no message on both sides."""
+    """For each log the number of rows before the cut: about those up to the moment, with no message on both sides."""
     available = log_files(files)
     groups = [_RowGroups(available.get(log, []), "t_us") for log in logs]
     middle = [_rows_until(log, moment_us) for log in groups]
@@ -130,7 +133,7 @@ def find_cut(files: RunFiles, logs: list[tuple[int, int]], moment_us: int, widen
 
 
 def _rows_until(log: _RowGroups, moment_us: int) -> int:
-    """By bisection over row groups, then inside one."""
+    """How many deliveries are not later than the moment, by bisection over row groups and then inside one."""
     first = int(np.searchsorted(log.high, moment_us, side="right"))
     if first >= len(log.high):
         return log.rows
@@ -139,7 +142,11 @@ def _rows_until(log: _RowGroups, moment_us: int) -> int:
 
 
 def _lower(msgs: list[Int64s], cut: list[int]) -> list[int]:
-    """Moves cuts down until every message is on one side: what is above in one log takes all after it above."""
+    """Moves cuts down until every message is on one side.
+
+    A message that is above the cut in one log must be above it in all: the other logs are cut right before it, which
+    takes the messages after it above as well, and these may move further cuts.
+    """
     sizes = [len(msg) for msg in msgs]
     lane = np.repeat(np.arange(len(msgs)), sizes)
     at = np.concatenate([np.arange(size) for size in sizes])
@@ -159,7 +166,7 @@ def _lower(msgs: list[Int64s], cut: list[int]) -> list[int]:
 
 
 def numbered(msg: Int64s) -> Int64s:
-    """Numbers from 0 on instead of ids. Sorting was faster than hashing in all sizes of segments."""
+    """Numbers 0, 1, 2, ... in place of ids. Sorting was faster than hashing for segments of all sizes."""
     return np.unique(msg, return_inverse=True)[1]
 
 
@@ -176,11 +183,18 @@ def prove_unstamped(files: RunFiles, logs: list[tuple[int, int]], starts: list[i
     sizes = [len(msg) for msg in msgs]
     number = numbered(np.concatenate(msgs))
     counts = np.bincount(number)
-    # What is in one log only is part of no cycle.
+    # A message that is in one log only is part of no cycle.
     shared = np.cumsum(counts > 1) - 1
     keep = counts[number] > 1
     bounds = np.cumsum([0, *sizes])
     lanes = [shared[number[start:stop][keep[start:stop]]] for start, stop in pairwise(bounds.tolist())]
-    nothing = [np.empty(0, np.int64)] * len(lanes)
-    knots = tangled(lanes, nothing, int(shared[-1]) + 1 if len(shared) else 0)
-    return SegmentProof(not knots, int(bounds[-1]), len(counts))
+    return SegmentProof(not _has_cycle(lanes, int(shared[-1]) + 1), int(bounds[-1]), len(counts))
+
+
+def _has_cycle(lanes: list[Int64s], messages: int) -> bool:
+    """Whether a message precedes itself. Neighbours in a lane suffice: all other precedences follow from these."""
+    before, after = (np.concatenate(part) for part in ([lane[:-1] for lane in lanes], [lane[1:] for lane in lanes]))
+    if not len(before):
+        return False
+    graph = csr_matrix((np.ones(len(before), np.int8), (before, after)), shape=(messages, messages))
+    return bool(connected_components(graph, directed=True, connection="strong")[0] < messages)

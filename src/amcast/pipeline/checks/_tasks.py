@@ -1,7 +1,7 @@
-"""Work for Spark: each task is a row with its description, and answers with a row. Both are small, whatever it reads.
+"""Work for Spark: a task is described by a row and answered by a row. Both are small, however much the task reads.
 
-A task never fails the job: a run that can't be read, or can't be checked for any other reason, answers with that
-reason, gets no verdict, and leaves the other runs alone.
+A task never fails the job: if a run can't be read, or can't be checked for any other reason, the answer is that reason.
+The run gets no verdict then, and the other runs are not affected.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ...check import Report
+from ...check.checker import check_source, check_wire_only
+from ...core import UsageError
 from .._errors import first_line
 from ..files import RunFiles
-from ._judge import judge
-from ._layout import Layout
 from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
-from ._read import UnreadableError
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
-from ._wire import check_wire
-from .findings import Findings, Verdict, Violation
+from ._source import source_in
 
 Log = tuple[int, int]  # process and kind
 
@@ -36,7 +35,7 @@ class Wire(msgspec.Struct, frozen=True, tag=True):
 
 
 class Groups(msgspec.Struct, frozen=True, tag=True):
-    """Some groups of a run, and the kinds of their logs. A task costs as much as some hundred thousand rows."""
+    """The deliveries of some groups of a run, each with a kind. Starting a task costs as much as 100,000 rows or so."""
 
     run: RunFiles
     lanes: list[tuple[int, int]]
@@ -73,20 +72,15 @@ class Unstamped(msgspec.Struct, frozen=True, tag=True):
 Task = Judge | Wire | Groups | Multicasts | Cut | Stamped | Unstamped
 
 
-class Found(msgspec.Struct, frozen=True, tag=True):
-    """The findings of one run."""
+class Judged(msgspec.Struct, frozen=True):
+    """The report on one run, or the reason why there is none."""
 
-    verdicts: dict[str, Verdict]
-    reasons: dict[str, str]
-    violations: list[Violation]
-
-
-class Refusal(msgspec.Struct, frozen=True, tag=True):
-    reason: str
+    report: Report | None = None
+    refusal: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    judged: list[Found | Refusal] = []
+    judged: list[Judged] = []
     refusal: str | None = None
     groups: list[GroupProof] = []
     multicasts: MulticastProof | None = None
@@ -117,7 +111,7 @@ def _work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def perform(task: Task) -> Answer:
     try:
         return _perform(task)
-    except UnreadableError as error:
+    except UsageError as error:
         return Answer(refusal=str(error))
     except Exception as error:  # whatever it was, it concerns this run only
         return Answer(refusal=f"can't be checked: {type(error).__name__}: {first_line(error)}")
@@ -128,9 +122,7 @@ def _perform(task: Task) -> Answer:
         case Judge(runs):
             return Answer(judged=[_judged(run) for run in runs])
         case Wire(run):
-            findings = Findings()
-            check_wire(Layout(run, reads_logs=False), findings, run.rows("deliveries"))
-            return Answer(judged=[_found(findings)])
+            return Answer(judged=[Judged(check_wire_only(source_in(run)))])
         case Groups(run, lanes, key):
             return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
         case Multicasts(run, key):
@@ -143,17 +135,13 @@ def _perform(task: Task) -> Answer:
             return Answer(segment=prove_unstamped(run, logs, starts, stops))
 
 
-def _judged(run: RunFiles) -> Found | Refusal:
+def _judged(run: RunFiles) -> Judged:
     try:
-        return _found(judge(run))
-    except UnreadableError as error:
-        return Refusal(str(error))
+        return Judged(check_source(source_in(run)))
+    except UsageError as error:
+        return Judged(refusal=str(error))
     except Exception as error:
-        return Refusal(f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
-
-
-def _found(findings: Findings) -> Found:
-    return Found(findings.verdicts, findings.reasons, findings.violations())
+        return Judged(refusal=f"{run.path}: can't be checked: {type(error).__name__}: {first_line(error)}")
 
 
 def answer_problem(answers: Sequence[Answer]) -> str | None:

@@ -1,8 +1,8 @@
 """The verdicts of many runs at once, on Spark.
 
-Small runs are judged whole, many in one task. Large ones are proved right in pieces, many tasks a run; one whose proof
-does not go through is judged whole as well, in a task of its own, which names what is wrong. What comes back to the
-driver is a few rows for each run, whatever its size.
+Small runs are judged whole by `amcast.check`, many in one task. Large ones are proved right in pieces, by many tasks. A
+proof that does not go through says nothing: that run is judged whole after all, in a task of its own, and the judge
+names what is wrong. What comes back to the driver is a few rows for each run, whatever its size.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from ...check import Report
+from ...check.report import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
-from ._judge import reject_strange_claims
 from ._proof import GroupProof, log_files
 from ._tasks import (
     Answer,
     Cut,
-    Found,
     Groups,
     Judge,
+    Judged,
     Multicasts,
-    Refusal,
     Stamped,
     Task,
     Unstamped,
@@ -34,11 +34,11 @@ from ._tasks import (
     answer_problem,
     run_tasks,
 )
-from .findings import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings, RunReport
+from .report import RunReport
 
 WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
-_BATCH_ROWS = 1_000_000  # of small runs, for one task
-_GROUPS_ROWS = 2_000_000  # of deliveries, for one task
+_BATCH_ROWS = 1_000_000  # rows of small runs for one task
+_GROUPS_ROWS = 2_000_000  # deliveries for one task that proves groups
 _SEGMENT_ROWS = 4_000_000
 _BAND_WIDENINGS = (1, 16)
 
@@ -56,7 +56,7 @@ VIOLATIONS = pa.schema(
 def check_files(
     spark: SparkSession, runs: Sequence[RunFiles], key: int | None = None, whole_rows_max: int = WHOLE_ROWS_MAX
 ) -> list[RunReport]:
-    """A report for each run, in order. `key` makes the proofs repeatable; without it one is drawn for this check."""
+    """A report for each run, in order. `key` makes the proofs repeatable; without it a new one is drawn."""
     drawn = np.random.SeedSequence(key).generate_state(4, np.uint32)
     secret = "".join(f"{part:08x}" for part in drawn.tolist())
     large = [run for run in runs if _rows(run) > whole_rows_max and _is_provable(run)]
@@ -67,7 +67,7 @@ def check_files(
 
 
 def violations_frame(spark: SparkSession, reports: Sequence[RunReport]) -> DataFrame:
-    """A row for each violation; none is a pass, unless a verdict is unknown."""
+    """A row for each violation. A run without a row passed, or a verdict of it is unknown."""
     columns: dict[str, list[object]] = {name: [] for name in VIOLATIONS.names}
     for report in reports:
         for found in report.violations:
@@ -77,12 +77,13 @@ def violations_frame(spark: SparkSession, reports: Sequence[RunReport]) -> DataF
     return spark.createDataFrame(pa.table(columns, schema=VIOLATIONS))
 
 
-def _report(run: RunFiles, result: Found | Refusal) -> RunReport:
-    if isinstance(result, Found):
-        return RunReport(run.run_id, run.path, result.verdicts, result.violations, result.reasons)
+def _report(run: RunFiles, judged: Judged) -> RunReport:
+    found = judged.report
+    if found is not None:
+        return RunReport(found.properties, found.violations, found.reasons, run.run_id, run.path)
     names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
-    why = result.reason
-    return RunReport(run.run_id, run.path, dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), why)
+    why = judged.refusal
+    return RunReport(dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), run.run_id, run.path, why)
 
 
 def _rows(run: RunFiles) -> int:
@@ -92,17 +93,17 @@ def _rows(run: RunFiles) -> int:
 # ------------------------------------------------------------------------------------------ whole runs
 
 
-def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Found | Refusal]:
+def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Judged]:
     batches = _batches(runs)
     answers = run_tasks(spark, [Judge(batch) for batch in batches])
-    results: list[Found | Refusal] = []
+    results: list[Judged] = []
     for batch, answer in zip(batches, answers, strict=True):
-        results += answer.judged or [Refusal(answer.refusal or "no answer")] * len(batch)
+        results += answer.judged or [Judged(refusal=answer.refusal or "no answer")] * len(batch)
     return results
 
 
 def _batches(runs: list[RunFiles]) -> list[list[RunFiles]]:
-    """Neighbours together, until there is enough for a task. A file costs about as much as some thousand rows."""
+    """Runs in order, as many in a batch as make a task worth its while. A file costs as much as some thousand rows."""
     batches: list[list[RunFiles]] = []
     room = 0.0
     for run in runs:
@@ -120,13 +121,13 @@ def _batches(runs: list[RunFiles]) -> list[list[RunFiles]]:
 
 @dataclass
 class _Proof:
-    """Of one run, as far as it has come."""
+    """What is proved of one run so far."""
 
     run: RunFiles
     groups: list[GroupProof] = field(default_factory=list)
     messages: int = 0
     stands: bool = False
-    wire: Found | None = None
+    wire: Report | None = None
 
     @property
     def logs(self) -> list[tuple[int, int]]:
@@ -142,7 +143,10 @@ class _Proof:
 
 
 def _is_provable(run: RunFiles) -> bool:
-    """Whole runs, in files of one log each, of members of its groups."""
+    """Proofs are for complete runs with files that hold the deliveries of one member each, by one kind.
+
+    FIFO order and local order have no proof in pieces.
+    """
     members = {process for group in run.info.groups for process in group.processes}
     files = run.table("deliveries")
     return (
@@ -153,11 +157,11 @@ def _is_provable(run: RunFiles) -> bool:
     )
 
 
-def _prove(spark: SparkSession, runs: list[RunFiles], key: str) -> dict[str, Found | Refusal]:
-    """Those that are right; about the others nothing is known."""
+def _prove(spark: SparkSession, runs: list[RunFiles], key: str) -> dict[str, Judged]:
+    """The reports of the runs that were proved right; about the others nothing is known."""
     proofs = _prove_delivery(spark, runs, key)
     _prove_order(spark, [proof for proof in proofs if proof.stands], key)
-    return {proof.run.path: _passed(proof) for proof in proofs if proof.stands}
+    return {proof.run.path: Judged(_passed(proof)) for proof in proofs if proof.stands}
 
 
 def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list[_Proof]:
@@ -181,10 +185,10 @@ def _delivery_proof(run: RunFiles, answers: list[Answer]) -> _Proof:
     proof = _Proof(run)
     groups = [group for answer in answers for group in answer.groups]
     multicasts = next((answer.multicasts for answer in answers if answer.multicasts is not None), None)
-    wire = next((answer.judged[0] for answer in answers if answer.judged), None)
+    wire = next((answer.judged[0].report for answer in answers if answer.judged), None)
     if answer_problem(answers) is not None or multicasts is None or not multicasts.holds:
         return proof
-    if isinstance(wire, Refusal) or not all(group.holds for group in groups):
+    if not all(group.holds for group in groups):
         return proof
     lanes = len(run.info.groups)
     for at, group in enumerate(groups):
@@ -197,7 +201,7 @@ def _delivery_proof(run: RunFiles, answers: list[Answer]) -> _Proof:
 
 
 def _prove_order(spark: SparkSession, proofs: list[_Proof], key: str) -> None:
-    """Cuts are looked for in a narrow band at first; where that was too narrow, in a wide one."""
+    """Cuts are looked for in a narrow band of rows at first, and for proofs that fail so in a wide one."""
     left = proofs
     for widening in _BAND_WIDENINGS:
         _prove_segments(spark, left, key, widening)
@@ -221,7 +225,7 @@ def _prove_segments(spark: SparkSession, proofs: list[_Proof], key: str, widenin
 
 
 def _quantiles(proof: _Proof) -> list[int]:
-    """Values that cut the logs into segments of about the wanted size."""
+    """Timestamps, or times, that cut the groups' logs into segments of about the wanted size."""
     samples = np.sort(np.concatenate([np.array(group.samples, np.int64) for group in proof.groups]))
     count = -(-proof.rows // _SEGMENT_ROWS)
     if not len(samples) or count < 2:
@@ -246,14 +250,15 @@ def _find_cuts(spark: SparkSession, proofs: list[_Proof], widening: int) -> dict
 
 
 def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
-    """Cuts rise in every log: where two cross, the lower one of each counts."""
+    """Where two cuts cross, as (5, 9) and (7, 8) do in their second log, each log is cut at the lower one first."""
     ends = [group.rows for group in proof.groups]
     rows = np.array([[0] * len(ends), *cuts, ends])
     rows[1:-1].sort(axis=0)
     return [Unstamped(proof.run, proof.logs, start, stop) for start, stop in pairwise(rows.tolist())]
 
 
-def _passed(proof: _Proof) -> Found:
+def _passed(proof: _Proof) -> Report:
+    """Everything holds but, perhaps, what is about the wire: those checks are exact, and may have found something."""
     findings = Findings()
     for name in ALWAYS_CHECKED:
         findings.begin(name)
@@ -262,8 +267,8 @@ def _passed(proof: _Proof) -> Found:
     elif "timestamps" in proof.run.info.claims:
         findings.unknown("timestamps", NO_STAMPS)
     if proof.wire is not None:
-        findings.verdicts.update(proof.wire.verdicts)
+        findings.verdicts.update(proof.wire.properties)
         findings.reasons.update(proof.wire.reasons)
-    reject_strange_claims(proof.run, findings)
-    found = proof.wire.violations if proof.wire is not None else []
-    return Found(findings.verdicts, findings.reasons, [*findings.violations(), *found])
+        findings.violations += proof.wire.violations
+    findings.refuse_strange(proof.run.info.claims)
+    return findings.report()

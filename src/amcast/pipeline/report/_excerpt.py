@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...check import Violation
 from ...trace import Recorder, Run, read_run
 from ...trace.schema import TABLES
-from ..checks import Violation
 from ..files import RunFiles
 
 WHOLE_ROWS_MAX = 2_000_000

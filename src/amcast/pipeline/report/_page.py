@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ...check import Violation, worst
 from ...core import message_name
 from ...trace.schema import encode_run_info, process_name
-from ..checks import RunReport, Violation
-from ..checks.findings import worst
+from ..checks import RunReport
 from ..figures import Picture
 from ..files import RunFiles
 from ..ingest import Quarantined

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from ...check import Violation
 from ...core import UsageError
 from ...trace import Run
 from ...trace.whole import new_folder
 from .._errors import SPARK_ERRORS, first_line
-from ..checks import RunReport, Violation
+from ..checks import RunReport
 from ..figures import Picture, all_figures
 from ..ingest import Runs
 from ..metrics import compute, frames_of

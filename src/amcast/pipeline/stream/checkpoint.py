@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
+from ...check import Violation
 from ...core import UsageError
 from ...trace.whole import write_whole
-from ..checks.findings import Violation
 from .state import VERSION, WatchState
 
 _FRESH = "name an empty folder as --checkpoint to start over"

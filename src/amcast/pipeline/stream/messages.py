@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...check.report import NO_STAMPS
 from ...core import GroupId, MessageId, ProcessId, UsageError, message_name
 from ...trace.schema import FINAL
-from ..checks.findings import NO_STAMPS
 from .cycles import Cycle, Lanes, find_cycle
 from .reporter import Reporter, groups_text
 from .state import GroupState, Open, Unknown, WatchState

@@ -11,6 +11,7 @@ from bisect import bisect_right
 
 import msgspec
 
+from ...check import Verdict
 from ...core import GroupId, MessageId, ProcessId
 from ...core.ids import sender_of, seq_of
 
@@ -124,7 +125,7 @@ class WatchState(msgspec.Struct):
     down: dict[ProcessId, tuple[int, bool]] = {}  # when a process last crashed or restarted, and whether it crashed
     stamps: dict[int, MessageId] = {}  # timestamp -> its message, while another message could still get the same
     order_off: bool = False  # enough cycles were reported: order is not followed any more
-    verdicts: dict[str, str] = {}
+    verdicts: dict[str, Verdict] = {}
     reasons: dict[str, str] = {}
     violations: dict[str, int] = {}  # how many were found, by property
     unjudged: str | None = None  # why the deliveries of some process are not judged any more

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...check import Violation
 from ...core import GroupId, MessageId, ProcessId, UsageError, message_name
 from ...trace.schema import CRASH, FINAL, RESTART, RESTORED, RunInfo, group_of_process, restored_position
-from ..checks.findings import Violation
 from ._end import check_end
 from .messages import Messages
 from .reporter import Reporter

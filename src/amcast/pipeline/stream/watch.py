@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ...check import Verdict, Violation
 from ...core import UsageError
 from ...trace import read_run_info
 from ...trace.schema import RunInfo
 from .._errors import first_line
-from ..checks.findings import Verdict, Violation
 from ..spark import is_connect
 from ._spool import spool_writer, spooled_batches
 from .checkpoint import Checkpoint

@@ -1,8 +1,8 @@
-"""The definitions as plain joins and windows, slow and easy to read: what the fast checks are held against.
+"""The definitions as plain joins and windows in SQL, slow and easy to read: a witness that the checker must agree with.
 
-For small traces. Each function is a frame with a row (run_id, property) for what it finds, none for what holds. The
-first four are linear and can be timed on large traces; `prefix`, `acyclic` and `fifo` look at pairs of messages.
-Runs with restored replicas are not for it: their logs jump, and filling the jumps is no join.
+Each function returns a frame with a row (run_id, property) for each run that breaks a property. Those in `LINEAR` can
+be timed on large traces; those in `PAIRS` look at all pairs of messages and are for small ones. Runs with restored
+replicas are left out: their positions jump, and what other replicas delivered there can't be filled in by a join.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from ...trace.schema import CRASH, FINAL, RESTART
-from ..files import RunFiles
+from amcast.pipeline.files import RunFiles
+from amcast.trace.schema import CRASH, FINAL, RESTART
 
 _CLOSURE_ROUNDS_MAX = 12  # paths double each round
 

@@ -1,0 +1,88 @@
+"""A run in files, for the exact judge: read inside a task, one process at a time, and the wire in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
+from ...trace import Deliveries, Fault, Multicasts
+from ...trace.run import by_position, check_destinations, check_kinds, restored_positions
+from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS
+from ..files import RunFiles
+from ._read import batches, destinations, numbers, read_columns
+
+_WIRE_ROWS = 1 << 19
+
+
+def source_in(files: RunFiles) -> RunSource:
+    faults = _faults(files)
+    return RunSource(
+        files.info,
+        faults,
+        restored_positions(faults, f"{files.path}/faults"),
+        files.rows("deliveries"),
+        files.rows("wire"),
+        lambda: _multicasts(files),
+        lambda: _deliveries(files),
+        lambda: _wire(files),
+    )
+
+
+def _faults(files: RunFiles) -> tuple[Fault, ...]:
+    tables = [read_columns(file.path, FAULTS.names) for file in files.table("faults")]
+    return tuple(sorted((Fault(**row) for table in tables for row in table.to_pylist()), key=lambda fault: fault.t_us))
+
+
+def _multicasts(files: RunFiles) -> Multicasts:
+    names = [name for name in MULTICASTS.names if name != "dst"]
+    tables = _tables([file.path for file in files.table("multicasts")], MULTICASTS.names)
+    sizes, dst = zip(*(destinations(table, path) for path, table in tables), strict=True) if tables else ((), ())
+    start = np.concatenate(([0], np.cumsum(_joined(sizes), dtype=np.int64)))
+    rows = Multicasts(**{name: _column(tables, name) for name in names}, dst_start=start, dst=_joined(dst))
+    check_destinations(files.info, rows, f"{files.path}/multicasts")
+    return rows
+
+
+def _deliveries(files: RunFiles) -> Iterator[DeliveryColumns]:
+    """Process by process, if the footers say that no file has rows of two; otherwise all rows are read at once."""
+    paths: dict[tuple[int, int], list[str]] = {}
+    is_apart = all(file.process is not None for file in files.table("deliveries"))
+    for file in files.table("deliveries"):
+        key = (file.process or 0, file.kind or 0) if is_apart else (0, 0)
+        paths.setdefault(key, []).append(file.path)
+    for key in sorted(paths):
+        tables = _tables(paths[key], DELIVERIES.names)
+        rows = Deliveries(**{name: _column(tables, name) for name in DELIVERIES.names})
+        del tables
+        check_kinds(rows, f"{files.path}/deliveries")
+        yield from by_process(by_position(rows))
+
+
+def _tables(paths: Sequence[str], names: Sequence[str]) -> list[tuple[str, pa.Table]]:
+    return [(path, read_columns(path, names)) for path in paths]
+
+
+def _column(tables: Sequence[tuple[str, pa.Table]], name: str) -> npt.NDArray[Any]:
+    return _joined([numbers(table, name, path, nullable=name == "ts") for path, table in tables])
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else np.empty(0, np.int64)
+
+
+def _wire(files: RunFiles) -> Iterator[WireColumns]:
+    for file in files.table("wire"):
+        for table in batches(file.path, ("src", "dst", "msg", "kind"), _WIRE_ROWS):
+            src, dst = (numbers(table, name, file.path) for name in ("src", "dst"))
+            msg = numbers(table, "msg", file.path, nullable=True)
+            yield WireColumns(src, dst, msg, partial(_word, table.column("kind")))
+
+
+def _word(column: pa.ChunkedArray, row: int) -> str:
+    return str(column[row].as_py())
