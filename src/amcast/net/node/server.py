@@ -203,6 +203,8 @@ class NodeServer:
         def deliver() -> None:
             self.node.on_durable()
             deliveries.flush()
+            if self.node.trace is not None:
+                self.node.trace.flush()  # these deliveries will not come again for the trace either
             done.set()
 
         with contextlib.suppress(RuntimeError):
