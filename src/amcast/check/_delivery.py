@@ -40,9 +40,9 @@ def _check_numbering(index: RunIndex, deliveries: ProcessDeliveries, pos: Int64s
         other = index.message_name(int(deliveries.message[row - 1]))
         what = f"{name} delivered two messages at position {position}: {other} and {here}"
     elif row == 0:
-        what = f"the log of {name} begins at position {position} with {here}, not at 0"
+        what = f"the deliveries of {name} begin at position {position} with {here}, not at 0"
     else:
-        what = f"the log of {name} goes from position {previous} to {position}, where {here} is"
+        what = f"the deliveries of {name} go from position {previous} to {position}, where {here} is"
     findings.fail("positions", [index.id_of(message)], [deliveries.process], what)
 
 

@@ -5,16 +5,16 @@ judged as a whole by `amcast.check`, which then names what is wrong. So a proof 
 but it must never overlook one.
 
 1. *Replicas*, one task a group: positions are 0, 1, 2, ..., all replicas delivered the same, timestamps rise. The
-   deliveries of one replica, called the group's log here, then stand for the group. A keyed hash of its messages is
+   deliveries of one replica, called the group's sequence, then stand for the group. A keyed hash of its messages is
    summed up.
 2. *Multicasts*, one task a run: ids are unique, and the same hash is summed up for each destination. The key is drawn
    anew for each check, so no run can be made to fit it. Equal sums mean that each group delivered exactly what was
    multicast to it, each message once: integrity, validity and agreement.
-3. *Segments*, one task each: all groups' logs are cut into the same number of parts; the first parts of all logs are
+3. *Segments*, one task each: all groups' sequences are cut into the same number of parts; the first parts of all are
    the first segment, and so on. Counting the different messages of each segment shows that no message is in two of
-   them. So every log delivers the messages of a segment before those of the next one, and a cycle could only be among
-   messages of one segment. That there is none is shown by their timestamps, if the run has them, or by the graph of
-   their precedences, in which no message may reach itself.
+   them. So every group delivers the messages of a segment before those of the next one, and a cycle could only be
+   among messages of one segment. Their timestamps show that there is none, if the run has them, or the graph of their
+   precedences, in which no message may reach itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GroupProof(msgspec.Struct, frozen=True):
     """What the deliveries of one group's members have shown."""
 
     holds: bool
-    rows: int = 0  # of the log that stands for the group
+    rows: int = 0  # of the sequence that stands for the group
     stands: tuple[int, int] = (-1, FINAL)  # the process whose deliveries these are, and their kind
     hash: int = 0
     is_stamped: bool = False
@@ -77,11 +77,11 @@ def _sum(hashes: UInt64s) -> int:
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
-# ------------------------------------------------------------------------------------------- logs in order
+# ------------------------------------------------------------------------------------------- sequences in order
 
 
-class LogReader:
-    """The files of one log as one sequence of rows."""
+class SequenceReader:
+    """The files of one sequence as one sequence of rows."""
 
     def __init__(self, files: list[FileInfo], columns: tuple[str, ...]) -> None:
         self._columns = columns
@@ -120,13 +120,13 @@ def _column(parts: list[tuple[pa.Table, str]], name: str) -> npt.NDArray[np.int6
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
-def log_files(files: RunFiles) -> dict[tuple[int, int], list[FileInfo]]:
-    """The files of each log, by process and kind, in the order of positions."""
-    logs: dict[tuple[int, int], list[FileInfo]] = {}
+def sequence_files(files: RunFiles) -> dict[tuple[int, int], list[FileInfo]]:
+    """The files of each sequence, by process and kind, in the order of positions."""
+    sequences: dict[tuple[int, int], list[FileInfo]] = {}
     for file in sorted(files.table("deliveries"), key=lambda file: file.first_pos):
         assert file.process is not None and file.kind is not None
-        logs.setdefault((file.process, file.kind), []).append(file)
-    return logs
+        sequences.setdefault((file.process, file.kind), []).append(file)
+    return sequences
 
 
 # ------------------------------------------------------------------------------------------ 1. replicas
@@ -137,8 +137,10 @@ _GROUP_COLUMNS = ("process", "grp", "kind", "pos", "msg", "ts", "t_us")
 def prove_group(files: RunFiles, lane: int, key: int, kind: int = FINAL) -> GroupProof:
     """The deliveries of one kind by all members of a group. A process that crashed may have delivered less."""
     group = files.info.groups[lane]
-    logs = {process: log for (process, its_kind), log in log_files(files).items() if its_kind == kind}
-    sizes = {process: sum(file.rows for file in logs.get(process, [])) for process in group.processes}
+    sequences = {
+        process: sequence for (process, its_kind), sequence in sequence_files(files).items() if its_kind == kind
+    }
+    sizes = {process: sum(file.rows for file in sequences.get(process, [])) for process in group.processes}
     longest = max(group.processes, key=lambda process: sizes[process])
     if any(sizes[process] < sizes[longest] for process in group.processes if process in files.info.correct):
         return GroupProof(False)
@@ -146,15 +148,19 @@ def prove_group(files: RunFiles, lane: int, key: int, kind: int = FINAL) -> Grou
     if not members:
         return GroupProof(True, 0, (longest, kind))
     members.sort(key=lambda process: process != longest)
-    return _GroupWalk(logs, members, group.id, kind, key).run(sizes[longest])
+    return _GroupWalk(sequences, members, group.id, kind, key).run(sizes[longest])
 
 
 class _GroupWalk:
-    def __init__(self, logs: dict[int, list[FileInfo]], members: list[int], group: int, kind: int, key: int) -> None:
+    def __init__(
+        self, sequences: dict[int, list[FileInfo]], members: list[int], group: int, kind: int, key: int
+    ) -> None:
         self._members = members
-        # Times are needed only of the log that stands for the group.
+        # Times are needed only of the sequence that stands for the group.
         columns = [_GROUP_COLUMNS if process == members[0] else _GROUP_COLUMNS[:-1] for process in members]
-        self._readers = [LogReader(logs[process], names) for process, names in zip(members, columns, strict=True)]
+        self._readers = [
+            SequenceReader(sequences[process], names) for process, names in zip(members, columns, strict=True)
+        ]
         self._group = group
         self._kind = kind
         self._key = key

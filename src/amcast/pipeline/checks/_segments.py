@@ -1,8 +1,8 @@
-"""The third part of a proof: segments, parts of all groups' logs that can be looked at apart from the rest.
+"""The third part of a proof: segments, parts of all groups' sequences that can be looked at apart from the rest.
 
-Where to cut is a guess: all logs at the same timestamp or, without timestamps, around the same moment, lowered until no
-message is on both sides of the cut. Counting shows afterwards whether the guess was right: each message is in one
-segment only if the numbers of different messages in all segments add up to the number of messages.
+Where to cut is a guess: all sequences at the same timestamp or, without timestamps, around the same moment, lowered
+until no message is on both sides of the cut. Counting shows afterwards whether the guess was right: each message
+is in one segment only if the numbers of different messages in all segments add up to the number of messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ...trace.run import Int64s
 from ..files import FileInfo, RunFiles
-from ._proof import keyed_hash, log_files
+from ._proof import keyed_hash, sequence_files
 from ._read import numbers, open_parquet, read_from
 
 _BAND_ROWS = 1 << 13  # rows before and after a moment in which a cut is looked for, at first
@@ -30,7 +30,7 @@ class SegmentProof(msgspec.Struct, frozen=True):
 
 
 class _RowGroups:
-    """The Parquet row groups of one log, each with the smallest and largest value of one column, from the footers."""
+    """The Parquet row groups of one sequence, with the smallest and largest value of one column in each."""
 
     def __init__(self, files: list[FileInfo], column: str) -> None:
         self._files: list[tuple[pq.ParquetFile, str]] = [(open_parquet(file.path), file.path) for file in files]
@@ -75,16 +75,16 @@ class _RowGroups:
 # ------------------------------------------------------------------------------------- with timestamps
 
 
-def prove_stamped(files: RunFiles, logs: list[tuple[int, int]], low: int, high: int, key: int) -> SegmentProof:
+def prove_stamped(files: RunFiles, sequences: list[tuple[int, int]], low: int, high: int, key: int) -> SegmentProof:
     """In all rows with timestamps from low to below high, each message has one timestamp, and no two the same.
 
     That is so if there are as many different pairs of message and timestamp as timestamps. Timestamps rise along each
-    log, as was proved before: so they are an order of all messages that all logs follow.
+    sequence, as was proved before: so they are an order of all messages that all sequences follow.
     """
-    available = log_files(files)
+    available = sequence_files(files)
     stamps, pairs = [], []
-    for log in logs:
-        found = _stamped_rows(available.get(log, []), low, high)
+    for sequence in sequences:
+        found = _stamped_rows(available.get(sequence, []), low, high)
         stamps.append(found["ts"])
         pairs.append(keyed_hash(found["msg"], key) ^ keyed_hash(found["ts"], key >> 1))
     ts, pair = np.concatenate(stamps), np.concatenate(pairs)
@@ -112,18 +112,18 @@ def _different(ordered: Int64s) -> int:
 # ---------------------------------------------------------------------------------- without timestamps
 
 
-def find_cut(files: RunFiles, logs: list[tuple[int, int]], moment_us: int, widening: int = 1) -> list[int]:
-    """For each log the number of rows before the cut: about those up to the moment, with no message on both sides."""
-    available = log_files(files)
-    groups = [_RowGroups(available.get(log, []), "t_us") for log in logs]
-    middle = [_rows_until(log, moment_us) for log in groups]
+def find_cut(files: RunFiles, sequences: list[tuple[int, int]], moment_us: int, widening: int = 1) -> list[int]:
+    """For each sequence the number of rows before the cut: about those up to the moment, no message on both sides."""
+    available = sequence_files(files)
+    groups = [_RowGroups(available.get(sequence, []), "t_us") for sequence in sequences]
+    middle = [_rows_until(sequence, moment_us) for sequence in groups]
     band = _BAND_ROWS * widening
     while True:
         starts = [max(0, at - band) for at in middle]
-        stops = [min(log.rows, at + band) for log, at in zip(groups, middle, strict=True)]
+        stops = [min(sequence.rows, at + band) for sequence, at in zip(groups, middle, strict=True)]
         msgs = [
-            log.read_rows(start, stop, ("msg",))["msg"] if stop > start else np.empty(0, np.int64)
-            for log, start, stop in zip(groups, starts, stops, strict=True)
+            sequence.read_rows(start, stop, ("msg",))["msg"] if stop > start else np.empty(0, np.int64)
+            for sequence, start, stop in zip(groups, starts, stops, strict=True)
         ]
         cut = _lower(msgs, [at - start for at, start in zip(middle, starts, strict=True)])
         inside = all(at > 0 or start == 0 for at, start in zip(cut, starts, strict=True))
@@ -132,19 +132,19 @@ def find_cut(files: RunFiles, logs: list[tuple[int, int]], moment_us: int, widen
         band *= 4
 
 
-def _rows_until(log: _RowGroups, moment_us: int) -> int:
+def _rows_until(sequence: _RowGroups, moment_us: int) -> int:
     """How many deliveries are not later than the moment, by bisection over row groups and then inside one."""
-    first = int(np.searchsorted(log.high, moment_us, side="right"))
-    if first >= len(log.high):
-        return log.rows
-    times = log.read(first, first + 1, ("t_us",))["t_us"]
-    return int(log.start[first]) + int(np.searchsorted(times, moment_us, side="right"))
+    first = int(np.searchsorted(sequence.high, moment_us, side="right"))
+    if first >= len(sequence.high):
+        return sequence.rows
+    times = sequence.read(first, first + 1, ("t_us",))["t_us"]
+    return int(sequence.start[first]) + int(np.searchsorted(times, moment_us, side="right"))
 
 
 def _lower(msgs: list[Int64s], cut: list[int]) -> list[int]:
     """Moves cuts down until every message is on one side.
 
-    A message that is above the cut in one log must be above it in all: the other logs are cut right before it, which
+    A message that is above the cut in one sequence must be above it in all: the others are cut right before it, which
     takes the messages after it above as well, and these may move further cuts.
     """
     sizes = [len(msg) for msg in msgs]
@@ -170,12 +170,14 @@ def numbered(msg: Int64s) -> Int64s:
     return np.unique(msg, return_inverse=True)[1]
 
 
-def prove_unstamped(files: RunFiles, logs: list[tuple[int, int]], starts: list[int], stops: list[int]) -> SegmentProof:
-    """The rows of each log from start to below stop: their precedences have no cycle."""
-    available = log_files(files)
+def prove_unstamped(
+    files: RunFiles, sequences: list[tuple[int, int]], starts: list[int], stops: list[int]
+) -> SegmentProof:
+    """The rows of each sequence from start to below stop: their precedences have no cycle."""
+    available = sequence_files(files)
     msgs = [
-        _RowGroups(available[log], "t_us").read_rows(start, stop, ("msg",))["msg"]
-        for log, start, stop in zip(logs, starts, stops, strict=True)
+        _RowGroups(available[sequence], "t_us").read_rows(start, stop, ("msg",))["msg"]
+        for sequence, start, stop in zip(sequences, starts, stops, strict=True)
         if stop > start
     ]
     if not msgs:
@@ -183,7 +185,7 @@ def prove_unstamped(files: RunFiles, logs: list[tuple[int, int]], starts: list[i
     sizes = [len(msg) for msg in msgs]
     number = numbered(np.concatenate(msgs))
     counts = np.bincount(number)
-    # A message that is in one log only is part of no cycle.
+    # A message that is in one sequence only is part of no cycle.
     shared = np.cumsum(counts > 1) - 1
     keep = counts[number] > 1
     bounds = np.cumsum([0, *sizes])

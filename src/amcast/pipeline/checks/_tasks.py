@@ -21,7 +21,7 @@ from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
 from ._source import source_in
 
-Log = tuple[int, int]  # process and kind
+SequenceKey = tuple[int, int]  # process and kind
 
 
 class Judge(msgspec.Struct, frozen=True, tag=True):
@@ -49,14 +49,14 @@ class Multicasts(msgspec.Struct, frozen=True, tag=True):
 
 class Cut(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
-    logs: list[Log]
+    sequences: list[SequenceKey]
     moment_us: int
     widening: int
 
 
 class Stamped(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
-    logs: list[Log]
+    sequences: list[SequenceKey]
     low: int
     high: int
     key: str
@@ -64,7 +64,7 @@ class Stamped(msgspec.Struct, frozen=True, tag=True):
 
 class Unstamped(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
-    logs: list[Log]
+    sequences: list[SequenceKey]
     starts: list[int]
     stops: list[int]
 
@@ -127,12 +127,12 @@ def _perform(task: Task) -> Answer:
             return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
         case Multicasts(run, key):
             return Answer(multicasts=prove_multicasts(run, int(key, 16)))
-        case Cut(run, logs, moment_us, widening):
-            return Answer(cut=find_cut(run, logs, moment_us, widening))
-        case Stamped(run, logs, low, high, key):
-            return Answer(segment=prove_stamped(run, logs, low, high, int(key, 16)))
-        case Unstamped(run, logs, starts, stops):
-            return Answer(segment=prove_unstamped(run, logs, starts, stops))
+        case Cut(run, sequences, moment_us, widening):
+            return Answer(cut=find_cut(run, sequences, moment_us, widening))
+        case Stamped(run, sequences, low, high, key):
+            return Answer(segment=prove_stamped(run, sequences, low, high, int(key, 16)))
+        case Unstamped(run, sequences, starts, stops):
+            return Answer(segment=prove_unstamped(run, sequences, starts, stops))
 
 
 def _judged(run: RunFiles) -> Judged:

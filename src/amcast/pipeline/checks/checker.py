@@ -19,7 +19,7 @@ from ...check import Report
 from ...check.report import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
-from ._proof import GroupProof, log_files
+from ._proof import GroupProof, sequence_files
 from ._tasks import (
     Answer,
     Cut,
@@ -130,7 +130,7 @@ class _Proof:
     wire: Report | None = None
 
     @property
-    def logs(self) -> list[tuple[int, int]]:
+    def sequences(self) -> list[tuple[int, int]]:
         return [group.stands for group in self.groups]
 
     @property
@@ -169,7 +169,7 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
     bounds: list[tuple[int, int]] = []
     for run in runs:
         start = len(tasks)
-        kinds = sorted({kind for _, kind in log_files(run)} | {FINAL})
+        kinds = sorted({kind for _, kind in sequence_files(run)} | {FINAL})
         lanes = [(lane, kind) for kind in kinds for lane in range(len(run.info.groups))]
         share = max(1, len(lanes) * _GROUPS_ROWS // run.rows("deliveries"))
         tasks += [Groups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
@@ -225,7 +225,7 @@ def _prove_segments(spark: SparkSession, proofs: list[_Proof], key: str, widenin
 
 
 def _quantiles(proof: _Proof) -> list[int]:
-    """Timestamps, or times, that cut the groups' logs into segments of about the wanted size."""
+    """Timestamps, or times, that cut the groups' sequences into segments of about the wanted size."""
     samples = np.sort(np.concatenate([np.array(group.samples, np.int64) for group in proof.groups]))
     count = -(-proof.rows // _SEGMENT_ROWS)
     if not len(samples) or count < 2:
@@ -236,12 +236,12 @@ def _quantiles(proof: _Proof) -> list[int]:
 
 def _stamped_tasks(proof: _Proof, key: str) -> list[Task]:
     bounds = [-(1 << 63) + 1, *_quantiles(proof), (1 << 63) - 1]
-    return [Stamped(proof.run, proof.logs, low, high, key) for low, high in pairwise(bounds)]
+    return [Stamped(proof.run, proof.sequences, low, high, key) for low, high in pairwise(bounds)]
 
 
 def _find_cuts(spark: SparkSession, proofs: list[_Proof], widening: int) -> dict[str, list[list[int]]]:
     wanted = [(proof, moment) for proof in proofs for moment in _quantiles(proof)]
-    answers = run_tasks(spark, [Cut(proof.run, proof.logs, moment, widening) for proof, moment in wanted])
+    answers = run_tasks(spark, [Cut(proof.run, proof.sequences, moment, widening) for proof, moment in wanted])
     cuts: dict[str, list[list[int]]] = {proof.run.path: [] for proof in proofs}
     for (proof, _), answer in zip(wanted, answers, strict=True):
         if answer.cut is not None:
@@ -250,11 +250,11 @@ def _find_cuts(spark: SparkSession, proofs: list[_Proof], widening: int) -> dict
 
 
 def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
-    """Where two cuts cross, as (5, 9) and (7, 8) do in their second log, each log is cut at the lower one first."""
+    """Where two cuts cross, as (5, 9) and (7, 8) do in their second sequence, each is cut at the lower one first."""
     ends = [group.rows for group in proof.groups]
     rows = np.array([[0] * len(ends), *cuts, ends])
     rows[1:-1].sort(axis=0)
-    return [Unstamped(proof.run, proof.logs, start, stop) for start, stop in pairwise(rows.tolist())]
+    return [Unstamped(proof.run, proof.sequences, start, stop) for start, stop in pairwise(rows.tolist())]
 
 
 def _passed(proof: _Proof) -> Report:

@@ -223,9 +223,10 @@ class Verifier:
             missing = self.state.groups[track.group].end if track.group is not None else first
             what = f"{name} was handed state over position {missing}, which no replica of its group delivered"
         elif track.next == 0:
-            what = f"the log of {name} begins at position {first} with {message_name(message)}, not at 0"
+            what = f"the deliveries of {name} begin at position {first} with {message_name(message)}, not at 0"
         else:
-            what = f"the log of {name} goes from position {track.next - 1} to {first}, where {message_name(message)} is"
+            here = message_name(message)
+            what = f"the deliveries of {name} go from position {track.next - 1} to {first}, where {here} is"
         if not track.misnumbered:
             self._report.fail("positions", [message], [track.process], what)
         track.misnumbered = track.halted = True
