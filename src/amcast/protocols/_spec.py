@@ -43,7 +43,7 @@ class ProtocolSpec:
     ingress_groups: IngressGroups = destinations  # where clients send a message first
     ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration
     ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
-    ingress_messages: Any = None  # the union of what clients send then
+    ingress_messages: Any = None  # the union of what clients send then, each an `IngressMessage`
 
     @property
     def takes_batches(self) -> bool:
