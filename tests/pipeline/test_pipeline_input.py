@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from amcast.core import UsageError
 from amcast.pipeline import TraceSpec, generate_trace, read_runs
 from amcast.pipeline._errors import SPARK_ERRORS
-from amcast.pipeline._inspect import RefusedError, inspect_run
+from amcast.pipeline._inspect import BadRunError, inspect_run
 from amcast.pipeline.checks._read import UnreadableError, read_columns
 from amcast.pipeline.stream import Watch
 from amcast.trace.schema import TABLES
@@ -152,7 +152,7 @@ def test_a_footer_that_contradicts_itself_is_refused(run: Path) -> None:
             break
     else:
         pytest.fail("no byte of the footer says how many rows there are")
-    with pytest.raises(RefusedError, match="contradicts itself"):
+    with pytest.raises(BadRunError, match="contradicts itself"):
         inspect_run(str(run))
 
 

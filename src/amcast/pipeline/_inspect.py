@@ -16,7 +16,7 @@ from ._errors import first_line
 from .files import FileInfo, RunFiles
 
 
-class RefusedError(Exception):
+class BadRunError(Exception):
     """Why a folder can't be checked."""
 
 
@@ -33,23 +33,23 @@ def inspect_run(uri: str) -> RunFiles:
         info = _read_info(filesystem, path, uri)
         tables = {name: _inspect_table(filesystem, f"{path}/{name}", f"{uri}/{name}", name) for name in TABLES}
     except OSError as error:
-        raise RefusedError(f"{uri}: can't be read: {first_line(error)}") from error
+        raise BadRunError(f"{uri}: can't be read: {first_line(error)}") from error
     return RunFiles(uri, info, tables)
 
 
 def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> RunInfo:
     found = filesystem.get_file_info(path)
     if found.type == fs.FileType.NotFound:
-        raise RefusedError(f"{uri} does not exist")
+        raise BadRunError(f"{uri} does not exist")
     if found.type != fs.FileType.Directory:
-        raise RefusedError(f"{uri} is not a folder")
+        raise BadRunError(f"{uri} is not a folder")
     if filesystem.get_file_info(f"{path}/{RUN_FILE}").type != fs.FileType.File:
-        raise RefusedError(f"{uri}/{RUN_FILE} is missing: it is not a run, or is still being written")
+        raise BadRunError(f"{uri}/{RUN_FILE} is missing: it is not a run, or is still being written")
     try:
         with filesystem.open_input_file(f"{path}/{RUN_FILE}") as file:
             return decode_run_info(file.read())
     except ValueError as error:
-        raise RefusedError(f"{uri}/{RUN_FILE}: {first_line(error)}") from error
+        raise BadRunError(f"{uri}/{RUN_FILE}: {first_line(error)}") from error
 
 
 def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) -> list[FileInfo]:
@@ -57,7 +57,7 @@ def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) ->
     if kind != fs.FileType.Directory:
         if name in OPTIONAL_TABLES and kind == fs.FileType.NotFound:
             return []
-        raise RefusedError(f"{uri} is missing: a run needs the table {name}")
+        raise BadRunError(f"{uri} is missing: a run needs the table {name}")
     entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: str(entry.base_name))
     files = []
     for entry in entries:
@@ -65,10 +65,10 @@ def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) ->
             continue
         where = f"{uri}/{entry.base_name}"
         if entry.type != fs.FileType.File or not entry.base_name.endswith(".parquet"):
-            raise RefusedError(f"{where} is not a Parquet file")
+            raise BadRunError(f"{where} is not a Parquet file")
         files.append(_inspect_file(filesystem, entry.path, where, TABLES[name], name))
     if not files and name not in OPTIONAL_TABLES:
-        raise RefusedError(f"{uri} has no Parquet file: {name} was not written to its end")
+        raise BadRunError(f"{uri} has no Parquet file: {name} was not written to its end")
     return files
 
 
@@ -77,10 +77,10 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
         with pq.ParquetFile(path, filesystem=filesystem) as file:
             footer, found = file.metadata, file.schema_arrow
     except Exception as error:  # corrupt bytes make the library raise errors that it does not document
-        raise RefusedError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
+        raise BadRunError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
     problem = columns_problem(found, schema)
     if problem is not None:
-        raise RefusedError(f"{uri}: {problem}")
+        raise BadRunError(f"{uri}: {problem}")
     _check_counts(uri, footer)
     if name != "deliveries" or not footer.num_rows:
         return FileInfo(uri, footer.num_rows)
@@ -98,7 +98,7 @@ def _check_counts(uri: str, footer: pq.FileMetaData) -> None:
     if footer.num_rows != sum(group.num_rows for group in groups) or any(
         group.column(at).num_values != group.num_rows for group in groups for at in plain
     ):
-        raise RefusedError(f"{uri}: not a whole Parquet file (its footer contradicts itself)")
+        raise BadRunError(f"{uri}: not a whole Parquet file (its footer contradicts itself)")
 
 
 def _range(footer: pq.FileMetaData, column: str) -> tuple[int, int] | None:

@@ -23,7 +23,7 @@ from pyspark.sql import types as T  # noqa: N812
 from ..core import UsageError
 from ..trace.schema import RUN_FILE, TABLES
 from ._errors import SPARK_ERRORS, first_line, was_stopped
-from ._inspect import RefusedError, filesystem_of, inspect_run
+from ._inspect import BadRunError, filesystem_of, inspect_run
 from .checks.checker import check_files, violations_frame
 from .checks.report import RunReport
 from .files import READ_OPTIONS, RunFiles, decode_files
@@ -235,7 +235,7 @@ def _inspect_batch(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _inspect_one(path: str) -> tuple[str | None, str | None]:
     try:
         return inspect_run(path).encode(), None
-    except RefusedError as error:
+    except BadRunError as error:
         return None, str(error)
     except Exception as error:  # an error in one run must not stop the others
         return None, f"{path}: {type(error).__name__}: {first_line(error)}"

@@ -15,7 +15,7 @@ _HighWater = tuple[int, int]  # the position after the highest one so far, of fi
 _REPEATED_GUESS = 3  # a kind of delivery that is in no file: see `_Guesses`
 
 
-class ProcessDeliveries:
+class CollectedDeliveries:
     """What one process delivered in all its boots."""
 
     def __init__(self, process: ProcessId, group: GroupId) -> None:
@@ -161,7 +161,7 @@ def _by_kind(rows: Rows) -> tuple[tuple[int, Int64s], tuple[int, Int64s]]:
     return (FINAL, np.flatnonzero(~optimistic)), (OPTIMISTIC, np.flatnonzero(optimistic))
 
 
-def delivery_columns(delivered: list[tuple[ProcessDeliveries, Rows]]) -> Deliveries:
+def delivery_columns(delivered: list[tuple[CollectedDeliveries, Rows]]) -> Deliveries:
     """Process after process: its final deliveries, then its optimistic ones."""
     parts = [np.zeros(0, PROCESS_DELIVERY)]
     for _, rows in delivered:

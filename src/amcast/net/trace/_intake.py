@@ -18,7 +18,7 @@ from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, WireRows, to_
 from ...trace.packing import WIRE
 from ...trace.run import Int32s
 from ...trace.schema import CRASH, RESTART, RESTORED
-from ._deliveries import ProcessDeliveries, delivery_columns
+from ._deliveries import CollectedDeliveries, delivery_columns
 from ._multicasts import Ids, joined, merged, multicasts_of
 from ._rawfile import FAILED, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
 
@@ -53,7 +53,7 @@ class Intake:
         self.report = CollectReport()
         self._folder = folder
         self._files: dict[str, RawFile] = {}
-        self._delivered: dict[ProcessId, ProcessDeliveries] = {}
+        self._delivered: dict[ProcessId, CollectedDeliveries] = {}
         self._multicast_ids = Ids()
         self._sent = np.zeros(0, np.int64)  # sender << 32 | group, each pair once
         self._kinds = _Kinds()
@@ -93,7 +93,7 @@ class Intake:
             self._files[file.path.name] = file
             self._boots.setdefault(file.process, {}).setdefault(file.boot, Boot())
             if file.table == "deliveries":
-                self._delivered.setdefault(file.process, ProcessDeliveries(file.process, file.group)).add(file)
+                self._delivered.setdefault(file.process, CollectedDeliveries(file.process, file.group)).add(file)
 
     def _files_of(self, table: str) -> list[RawFile]:
         found = [file for file in self._files.values() if file.table == table]
@@ -102,7 +102,7 @@ class Intake:
     # ---------------------------------------------------------------------------------------- the tables
 
     def _take_deliveries(self, is_last: bool) -> tuple[Deliveries, list[Fault]]:
-        parts: list[tuple[ProcessDeliveries, Rows]] = []
+        parts: list[tuple[CollectedDeliveries, Rows]] = []
         faults = []
         for process, delivered in sorted(self._delivered.items()):
             known = max(other.next for other in self._delivered.values() if other.group == delivered.group)

@@ -30,11 +30,11 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
     runs: list[RunFiles]
 
 
-class Wire(msgspec.Struct, frozen=True, tag=True):
+class JudgeWire(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
 
 
-class Groups(msgspec.Struct, frozen=True, tag=True):
+class ProveGroups(msgspec.Struct, frozen=True, tag=True):
     """The deliveries of some groups of a run, each with a kind. Starting a task costs as much as 100,000 rows or so."""
 
     run: RunFiles
@@ -42,19 +42,19 @@ class Groups(msgspec.Struct, frozen=True, tag=True):
     key: str  # hexadecimal: it is longer than a JSON number may be
 
 
-class Multicasts(msgspec.Struct, frozen=True, tag=True):
+class ProveMulticasts(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
     key: str
 
 
-class Cut(msgspec.Struct, frozen=True, tag=True):
+class FindCut(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
     sequences: list[SequenceKey]
     moment_us: int
     widening: int
 
 
-class Stamped(msgspec.Struct, frozen=True, tag=True):
+class ProveStamped(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
     sequences: list[SequenceKey]
     low: int
@@ -62,14 +62,14 @@ class Stamped(msgspec.Struct, frozen=True, tag=True):
     key: str
 
 
-class Unstamped(msgspec.Struct, frozen=True, tag=True):
+class ProveUnstamped(msgspec.Struct, frozen=True, tag=True):
     run: RunFiles
     sequences: list[SequenceKey]
     starts: list[int]
     stops: list[int]
 
 
-Task = Judge | Wire | Groups | Multicasts | Cut | Stamped | Unstamped
+Task = Judge | JudgeWire | ProveGroups | ProveMulticasts | FindCut | ProveStamped | ProveUnstamped
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -121,17 +121,17 @@ def _perform(task: Task) -> Answer:
     match task:
         case Judge(runs):
             return Answer(judged=[_judged(run) for run in runs])
-        case Wire(run):
+        case JudgeWire(run):
             return Answer(judged=[Judged(check_wire_only(source_in(run)))])
-        case Groups(run, lanes, key):
+        case ProveGroups(run, lanes, key):
             return Answer(groups=[prove_group(run, lane, int(key, 16), kind) for lane, kind in lanes])
-        case Multicasts(run, key):
+        case ProveMulticasts(run, key):
             return Answer(multicasts=prove_multicasts(run, int(key, 16)))
-        case Cut(run, sequences, moment_us, widening):
+        case FindCut(run, sequences, moment_us, widening):
             return Answer(cut=find_cut(run, sequences, moment_us, widening))
-        case Stamped(run, sequences, low, high, key):
+        case ProveStamped(run, sequences, low, high, key):
             return Answer(segment=prove_stamped(run, sequences, low, high, int(key, 16)))
-        case Unstamped(run, sequences, starts, stops):
+        case ProveUnstamped(run, sequences, starts, stops):
             return Answer(segment=prove_unstamped(run, sequences, starts, stops))
 
 

@@ -22,15 +22,15 @@ from ..files import RunFiles
 from ._proof import GroupProof, sequence_files
 from ._tasks import (
     Answer,
-    Cut,
-    Groups,
+    FindCut,
     Judge,
     Judged,
-    Multicasts,
-    Stamped,
+    JudgeWire,
+    ProveGroups,
+    ProveMulticasts,
+    ProveStamped,
+    ProveUnstamped,
     Task,
-    Unstamped,
-    Wire,
     answer_problem,
     run_tasks,
 )
@@ -172,10 +172,10 @@ def _prove_delivery(spark: SparkSession, runs: list[RunFiles], key: str) -> list
         kinds = sorted({kind for _, kind in sequence_files(run)} | {FINAL})
         lanes = [(lane, kind) for kind in kinds for lane in range(len(run.info.groups))]
         share = max(1, len(lanes) * _GROUPS_ROWS // run.rows("deliveries"))
-        tasks += [Groups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
-        tasks.append(Multicasts(run, key))
+        tasks += [ProveGroups(run, lanes[at : at + share], key) for at in range(0, len(lanes), share)]
+        tasks.append(ProveMulticasts(run, key))
         if run.rows("wire") or set(run.info.claims) & set(ABOUT_THE_WIRE):
-            tasks.append(Wire(run))
+            tasks.append(JudgeWire(run))
         bounds.append((start, len(tasks)))
     answers = run_tasks(spark, tasks)
     return [_delivery_proof(run, answers[start:stop]) for run, (start, stop) in zip(runs, bounds, strict=True)]
@@ -236,12 +236,12 @@ def _quantiles(proof: _Proof) -> list[int]:
 
 def _stamped_tasks(proof: _Proof, key: str) -> list[Task]:
     bounds = [-(1 << 63) + 1, *_quantiles(proof), (1 << 63) - 1]
-    return [Stamped(proof.run, proof.sequences, low, high, key) for low, high in pairwise(bounds)]
+    return [ProveStamped(proof.run, proof.sequences, low, high, key) for low, high in pairwise(bounds)]
 
 
 def _find_cuts(spark: SparkSession, proofs: list[_Proof], widening: int) -> dict[str, list[list[int]]]:
     wanted = [(proof, moment) for proof in proofs for moment in _quantiles(proof)]
-    answers = run_tasks(spark, [Cut(proof.run, proof.sequences, moment, widening) for proof, moment in wanted])
+    answers = run_tasks(spark, [FindCut(proof.run, proof.sequences, moment, widening) for proof, moment in wanted])
     cuts: dict[str, list[list[int]]] = {proof.run.path: [] for proof in proofs}
     for (proof, _), answer in zip(wanted, answers, strict=True):
         if answer.cut is not None:
@@ -254,7 +254,7 @@ def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
     ends = [group.rows for group in proof.groups]
     rows = np.array([[0] * len(ends), *cuts, ends])
     rows[1:-1].sort(axis=0)
-    return [Unstamped(proof.run, proof.sequences, start, stop) for start, stop in pairwise(rows.tolist())]
+    return [ProveUnstamped(proof.run, proof.sequences, start, stop) for start, stop in pairwise(rows.tolist())]
 
 
 def _passed(proof: _Proof) -> Report:
