@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Who only simulates or checks does not load the network's libraries."""
+    """A program that only simulates or checks does not load the network's libraries."""
     if name == "connect":
         from .net.client.async_client import connect
 

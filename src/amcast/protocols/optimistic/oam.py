@@ -74,7 +74,7 @@ class Optimistic(Baseline):
         return OptimisticIngress(self._process, self._topology, self._config)
 
     def _enqueue(self, copy: FrMcast, out: Outbox) -> None:
-        """It is proposed when the window is over, with its optimistic delivery."""
+        """A message is proposed when its window is over, with its optimistic delivery."""
 
     def _on_barrier_request(self, request: BarrierRequest, out: Outbox) -> None:
         self._wait(request.time, request.group, request.id, request, out)

@@ -36,7 +36,7 @@ class Proposals:
         self._reconfiguration = reconfiguration
         self._raise_by = raise_by  # added to the time of every message, on purpose
         self.arrived: dict[MessageId, FrMcast] = {}  # this group's messages that its log does not have yet
-        # Of a leader
+        # While this process leads:
         self._clock: Time = 0  # of what it has proposed
         self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
         self._next_seq: dict[ProcessId, int] = {}  # what it has not proposed yet
@@ -108,7 +108,7 @@ class Proposals:
             self._request_barriers(message, clock_of(ts), (), out)
 
     def _propose_again(self, message: AppMessage, out: Outbox) -> None:
-        """It came before an earlier message of its sender, or after this group left one of its destinations."""
+        """The message came before an earlier one of its sender, or after this group left one of its destinations."""
         if self._log.is_leader:
             sender = message.sender
             self._next_seq[sender] = self._merger.own.next_seq.get(sender, 0)

@@ -39,7 +39,7 @@ class Reconfiguration:
         self._merger = merger
         # What other groups said of their senders, each with the position in its log: a later one replaces it.
         self._senders_to: dict[GroupId, tuple[int, tuple[GroupId, ...]]] = {}
-        # Of a leader
+        # While this process leads:
         self._proposed: set[tuple[type, GroupId, int]] = set()
         self._wanted: dict[GroupId, None] = {}  # groups that messages wait to be sent to
         self.used_at: dict[GroupId, Time] = {}  # when it last sent to a group
