@@ -321,7 +321,7 @@ def test_position_twice(trace: Trace) -> None:
 def test_a_log_that_does_not_begin_at_zero(trace: Trace) -> None:
     for row in trace.logs[6]:
         row.pos += 1
-    assert "begins at position 1" in first(judge(trace), "positions").explanation
+    assert "begin at position 1" in first(judge(trace), "positions").explanation
 
 
 def test_the_order_of_rows_is_not_the_order_of_delivery(trace: Trace) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from amcast.net.node.links import Link
-from amcast.net.security.certs import issue, make_ca
+from amcast.net.security.certs import set_up
+from amcast.net.security.identity import Identity
 from amcast.net.security.tls import PeerError
 from amcast.net.wire.control import VERSION, Hello, Refused, StatusQuery, Welcome
 from amcast.net.wire.dialer import Channel, RefusedError, dial
@@ -68,9 +69,7 @@ async def call(answerer: Answerer, tls: ssl.SSLContext | None = None) -> Channel
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    make_ca(folder)
-    for name in ("g1.p0", "g1.p1", "g1.p2"):
-        issue(folder, name)
+    set_up(folder, [Identity("process", name) for name in ("g1.p0", "g1.p1", "g1.p2")])
     return folder
 
 
@@ -126,8 +125,7 @@ def test_with_tls_the_process_must_be_the_one_that_was_dialled(certs: Path) -> N
 def test_a_link_tells_each_piece_of_news_once_and_goes_on_trying(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_ca(tmp_path)
-    issue(tmp_path, "g1.p0")
+    set_up(tmp_path, [Identity("process", "g1.p0")])
 
     async def news_of(
         answerer: Answerer, tls: ssl.SSLContext | None, then: Callable[[Link, list[str]], bool], what: str

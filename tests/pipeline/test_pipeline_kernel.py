@@ -110,7 +110,7 @@ def test_good_runs_are_proved_in_many_segments(tasks: Tasks, tmp_path: Path) -> 
         tasks.kinds.clear()
         assert_same(check_one(folder), folder)
         assert "Judge" not in tasks.kinds
-        assert tasks.kinds.count("Stamped" if stamped else "Unstamped") > 5
+        assert tasks.kinds.count("ProveStamped" if stamped else "ProveUnstamped") > 5
 
 
 @pytest.mark.usefixtures("tasks", "tiny_pieces")
