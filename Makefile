@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-# One run of the long fuzz for each protocol and each size of its groups, such as fuzz-skeen-3.
+# One run of the long fuzz for each protocol and each size of its groups, called fuzz-NAME-SIZE.
 LIST_FUZZ_RUNS := from amcast.protocols import PROTOCOLS; \
 	print(*(f"fuzz-{spec.name}-{size}" for spec in PROTOCOLS.values() for size in spec.fuzz_replicas))
 
@@ -78,8 +78,7 @@ bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliver
 	$(BIN)/python -m bench.spark
 
 nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under load, 20 rounds each
-	$(BIN)/python -m bench.nemesis --protocol fastcast --rounds 20
-	$(BIN)/python -m bench.nemesis --protocol basecast --rounds 20
+	$(BIN)/python -m bench.nemesis --rounds 20
 
 bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
 	$(BIN)/python -m bench.state

@@ -308,7 +308,7 @@ def is_good(result: dict[str, object]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocol", default="fastcast")
+    parser.add_argument("--protocol", action="append", help="may be given more than once; fastcast and basecast if not")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
@@ -316,10 +316,14 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and trace")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    return max(_run(protocol, options) for protocol in options.protocol or ("fastcast", "basecast"))
+
+
+def _run(protocol: str, options: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="amcast-nemesis-"))
     try:
         work = torment(
-            folder / "cluster", options.protocol, options.rounds, options.seed, options.clients, not options.no_disks
+            folder / "cluster", protocol, options.rounds, options.seed, options.clients, not options.no_disks
         )
         result = asyncio.run(work)
     finally:

@@ -120,5 +120,5 @@ def test_a_protocols_line_in_the_registry_is_whole(name: str) -> None:
 
 
 def test_an_unknown_protocol_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no protocol 'nope': choose one of skeen, basecast"):
+    with pytest.raises(UsageError, match=f"no protocol 'nope': choose one of {', '.join(PROTOCOLS)}"):
         protocol("nope")
