@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from amcast.net.disk import _files, _writer
+from amcast.net import system
+from amcast.net.disk import _writer
 from amcast.net.disk.records import Durability, RecordLog
 
 WAIT_S = 60  # only a hang takes that long
@@ -72,9 +73,9 @@ class FaultyDisk:
         self.writes: list[bytes] = []
         self._changed = threading.Condition()
         self._pwrite = os.pwrite
-        self._sync = _files._fdatasync
+        self._sync = system._fdatasync
         monkeypatch.setattr(os, "pwrite", self._write_some)
-        monkeypatch.setattr(_files, "_fdatasync", self._sync_some)
+        monkeypatch.setattr(system, "_fdatasync", self._sync_some)
         monkeypatch.setattr(_writer, "_PAUSE_S", 0.001)
 
     def _write_some(self, fd: int, data: bytes | memoryview, offset: int) -> int:
@@ -110,7 +111,7 @@ class PowerLoss:
         self._names: dict[str, int] = {}  # to inodes
         self._contents: dict[int, bytes] = {}
         self.on_sync: Callable[[], object] = lambda: None  # after each, of a file or of the folder
-        monkeypatch.setattr(_files, "_fdatasync", self._sync_file)
+        monkeypatch.setattr(system, "_fdatasync", self._sync_file)
         monkeypatch.setattr(os, "fsync", self._sync_folder)
 
     def _sync_file(self, fd: int) -> None:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from amcast.core import UsageError
-from amcast.net.disk import _files
+from amcast.net import system
 from amcast.net.disk.records import Durability
 from tests.net.logs import WAIT_S, FaultyDisk, Owner, PowerLoss, copy_of, recovered
 
@@ -158,7 +158,7 @@ def test_what_comes_while_the_disk_is_busy_is_one_batch_and_waits_for_its_own_sy
 
     owner = Owner(tmp_path)
     owner.write(b"0")
-    monkeypatch.setattr(_files, "_fdatasync", sync_when_told)
+    monkeypatch.setattr(system, "_fdatasync", sync_when_told)
     for number in range(2, 12):
         owner.log.append(b"%d" % number)
         owner.log.commit()
@@ -172,7 +172,7 @@ def test_what_comes_while_the_disk_is_busy_is_one_batch_and_waits_for_its_own_sy
     second_sync.put(None)
     owner.wait_durable(11)
     assert owner.durable == [1, 2, 11]
-    monkeypatch.setattr(_files, "_fdatasync", lambda fd: None)
+    monkeypatch.setattr(system, "_fdatasync", lambda fd: None)
     owner.log.close()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire, encode
 from ...protocols import Client, Reply, Start
+from ..system import system
 from ..wire.control import Layout
 from ..wire.framing import frame
 from .trunk import Trunk
@@ -59,7 +59,7 @@ class ClientDriver(Outbox):
 
     @property
     def now_us(self) -> int:
-        return time.time_ns() // 1_000 - self.trunk.layout.epoch_s * 1_000_000
+        return system().wall_us() - self.trunk.layout.epoch_s * 1_000_000
 
     def send(self, to: ProcessId, message: Wire) -> None:
         if isinstance(message, Start):

@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from ...core import StampedMessage, encode
-from ._files import CorruptLogError, is_full, read_at, sync, sync_folder
+from ..system import system
 from ._segments import (
     DELIVERED,
     FILE_HEADER,
@@ -35,6 +35,7 @@ from ._segments import (
     tidy,
     unpack_header,
 )
+from .files import CorruptLogError, is_full, read_at, sync, sync_folder
 
 _FRAME_DELIVERIES = 512  # a turn with more makes several frames, so that to read one message is to read few others
 _INDEX_MESSAGES = 1_000
@@ -116,7 +117,7 @@ class DeliveryFiles:
         kept = self._without_gap(scanned, high_water)
         for segment in scanned[len(kept) :]:
             self._firsts.remove(segment.first)
-            segment.reader.path.unlink()
+            system().unlink(segment.reader.path)
         for segment in kept:
             if self._file is not None:
                 self._file.close()
@@ -196,7 +197,7 @@ class DeliveryFiles:
         """The position below which all is durable once these files are synced. The caller syncs and closes them."""
         full = [file.fd for file in self._unsynced]
         self._unsynced = []
-        return self.next, full if self._file is None else [*full, os.dup(self._file.fd)]
+        return self.next, full if self._file is None else [*full, system().dup(self._file.fd)]
 
     def end_sync(self, position: int) -> None:
         self._synced = max(self._synced, position)
@@ -210,7 +211,7 @@ class DeliveryFiles:
             for file in [file for file in self._unsynced if file.path == path]:
                 self._unsynced.remove(file)
                 file.close()
-            path.unlink()
+            system().unlink(path)
 
     def begin_at(self, position: int) -> None:
         """Forgets everything below this position, where the log goes on. A crash leaves the log as before or after."""
@@ -221,7 +222,7 @@ class DeliveryFiles:
             sync_folder(self._folder)
         except OSError:
             file.close()
-            file.path.unlink()
+            system().unlink(file.path)
             raise
         self._close_files()
         self._file = file
@@ -261,11 +262,11 @@ class DeliveryFiles:
         assert self.first <= position < self.next
         first = self._firsts[bisect_right(self._firsts, position) - 1]
         path = path_of(self._folder, DELIVERED, first)
-        fd = os.open(path, os.O_RDONLY)
+        fd = system().open(path, os.O_RDONLY)
         try:
             return self._read(fd, path, self._index(fd, path, first).offset(position), position, limit_bytes)
         finally:
-            os.close(fd)
+            system().close(fd)
 
     def _read(
         self, fd: int, path: Path, offset: int, position: int, limit_bytes: int
@@ -327,4 +328,4 @@ def sync_and_close(fds: list[int], folder: Path) -> None:
         sync_folder(folder)
     finally:
         for fd in fds:
-            os.close(fd)
+            system().close(fd)

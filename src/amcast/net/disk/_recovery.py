@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from ._files import CorruptLogError, sync_folder
+from ..system import system
 from ._segments import (
     FILE_HEADER,
     RECORDS,
@@ -29,6 +29,7 @@ from ._segments import (
     path_of,
     tidy,
 )
+from .files import CorruptLogError, sync_folder
 
 _CHECKSUM = 4
 _decoder: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[bytes])
@@ -51,7 +52,7 @@ def delete_before(folder: Path, snapshot: int) -> None:
     for kind in (RECORDS, SNAPSHOT):
         for number in files(folder, kind):
             if number < snapshot:
-                path_of(folder, kind, number).unlink()
+                system().unlink(path_of(folder, kind, number))
     sync_folder(folder)
 
 
@@ -86,7 +87,7 @@ def _reopen(reader: SegmentReader | None, last: int) -> tuple[SegmentFile | None
         torn = len(reader.data) - reader.end
         note = f"{reader.path}: cut off {torn} bytes after record {last} that were being written when it stopped"
     if reader.end < FILE_HEADER:
-        reader.path.unlink()
+        system().unlink(reader.path)
         return None, note
     return SegmentFile.reopen(reader), note
 
@@ -106,7 +107,7 @@ def _read_segment(reader: SegmentReader, last: int, records: list[bytes]) -> int
 
 
 def _read_snapshot(path: Path, number: int, salt: int) -> bytes:
-    data = path.read_bytes()
+    data = system().read_file(path)
     start = file_header(SNAPSHOT, number, salt)
     record = data[FILE_HEADER + _CHECKSUM :]
     if data[: FILE_HEADER + _CHECKSUM] != start + crc32(record, salt).to_bytes(_CHECKSUM, "little"):

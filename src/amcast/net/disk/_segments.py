@@ -20,13 +20,15 @@ Checksums start from a number that is drawn for each folder, the salt, so that a
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from zlib import crc32
 
 from ...core import UsageError
-from ._files import (
+from ..system import system
+from .files import (
     LOCK_FILE,
     USED_FILE,
     CorruptLogError,
@@ -84,16 +86,17 @@ def unpack_header(data: bytes, offset: int, salt: int) -> Header | None:
 
 def files(folder: Path, kind: str) -> list[int]:
     """The numbers of the files of this kind, ascending."""
-    return sorted(int(path.stem.removeprefix(f"{kind}-")) for path in folder.glob(f"{kind}-{'[0-9]' * 20}.amc"))
+    name = re.compile(rf"{kind}-([0-9]{{20}})\.amc")
+    return sorted(int(found[1]) for found in map(name.fullmatch, system().names_in(folder)) if found)
 
 
 def tidy(folder: Path, kinds: Sequence[str]) -> None:
     """Deletes files that were not finished, and refuses a folder with files of something else."""
     ours = {path_of(folder, kind, number) for kind in kinds for number in files(folder, kind)}
     ours.update(folder / name for name in (LOCK_FILE, USED_FILE, SALT_FILE))
-    for path in sorted(folder.iterdir()):
+    for path in [folder / name for name in system().names_in(folder)]:
         if path.suffix == ".tmp":
-            path.unlink()
+            system().unlink(path)
         elif path not in ours:
             raise UsageError(f"{path}: is no file of this log: move it away, or choose another folder for the log")
 
@@ -101,14 +104,12 @@ def tidy(folder: Path, kinds: Sequence[str]) -> None:
 def open_salt(folder: Path, is_empty: bool) -> int:
     """The number that checksums start from. It is drawn when the folder has no log yet."""
     path = folder / SALT_FILE
-    if is_empty and not path.exists():
-        # Nobody who sends payloads can guess it: they don't know the nanosecond in which this folder was made.
-        stat = os.stat(folder)
-        salt = crc32(f"{stat.st_ctime_ns} {stat.st_ino}".encode())
+    if is_empty and not system().exists(path):
+        salt = system().random_bits(32)  # nobody who sends payloads can guess it
         start = _FILE.pack(_SALT_MAGIC, VERSION, salt, 0)[:-4]
         write_file(path, start, crc32(start).to_bytes(4, "little"))
         return salt
-    data = path.read_bytes() if path.exists() else b""
+    data = system().read_file(path) if system().exists(path) else b""
     if len(data) != FILE_HEADER or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise CorruptLogError(path, "is missing or damaged")
     _refuse_other_version(path, data, _SALT_MAGIC)
@@ -125,7 +126,7 @@ class SegmentReader:
 
     def __init__(self, path: Path, kind: str, number: int, salt: int) -> None:
         self.path = path
-        self.data = path.read_bytes()
+        self.data = system().read_file(path)
         self._number = number
         self._salt = salt
         self.end = 0  # of the good frames that were read so far
@@ -191,7 +192,7 @@ class SegmentFile:
     @classmethod
     def create(cls, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
         path = path_of(folder, kind, number)
-        segment = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), path, 0)
+        segment = cls(system().open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), path, 0)
         try:
             segment.append(file_header(kind, number, salt))
         except OSError:
@@ -203,11 +204,11 @@ class SegmentFile:
     def reuse(cls, spare: Path, folder: Path, kind: str, number: int, salt: int) -> SegmentFile:
         """Overwrites a segment that is not needed any more. Its new header is durable before it gets its new name."""
         path = path_of(folder, kind, number)
-        segment = cls(os.open(spare, os.O_RDWR), path, 0)
+        segment = cls(system().open(spare, os.O_RDWR), path, 0)
         try:
             segment.append(file_header(kind, number, salt))
             sync(segment.fd)
-            os.rename(spare, path)
+            system().rename(spare, path)
         except OSError:
             segment.close()
             raise
@@ -220,9 +221,9 @@ class SegmentFile:
         Frames that may not be durable are written once more. A sync alone would not do: after one that failed, they may
         be in the kernel's memory only, and count as written there.
         """
-        segment = cls(os.open(reader.path, os.O_RDWR), reader.path, reader.end)
+        segment = cls(system().open(reader.path, os.O_RDWR), reader.path, reader.end)
         if reader.has_rest:
-            os.ftruncate(segment.fd, reader.end)
+            system().ftruncate(segment.fd, reader.end)
         if reader.durable_end < reader.end:
             write_at(segment.fd, reader.data[reader.durable_end : reader.end], reader.durable_end)
         sync(segment.fd)
@@ -233,7 +234,7 @@ class SegmentFile:
         try:
             write_at(self.fd, data, self.size)
         except OSError:
-            os.ftruncate(self.fd, self.size)
+            system().ftruncate(self.fd, self.size)
             raise
         self.size += len(data)
 
@@ -245,8 +246,8 @@ class SegmentFile:
 
     def trim(self) -> None:
         """Cuts off what is left of the file's former use."""
-        if os.fstat(self.fd).st_size > self.size:
-            os.ftruncate(self.fd, self.size)
+        if system().size_of(self.fd) > self.size:
+            system().ftruncate(self.fd, self.size)
 
     def close(self) -> None:
-        os.close(self.fd)
+        system().close(self.fd)

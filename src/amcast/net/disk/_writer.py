@@ -7,18 +7,17 @@ sync, the writer stops for good.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import NamedTuple
 
 from ...core import encode
-from ._files import is_full, mark_used, sync, sync_folder, write_file
+from ..system import Jobs, system
 from ._recovery import Recovered, delete_before, snapshot_parts
 from ._segments import RECORDS, SNAPSHOT, SegmentFile, pack_frame, path_of
+from .files import is_full, mark_used, sync, sync_folder, write_file
 
 _PAUSE_S = 0.2  # between attempts on a full disk
 _SPARE = "spare.tmp"  # a segment that a snapshot replaced, kept to be used again; recovery deletes it
@@ -58,10 +57,9 @@ class RecordWriter:
         self.durable = recovered.last
         self.has_failed = False
         self.waits_for_space = False
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"log {folder}", daemon=True)
-        self._thread.start()
+        self._jobs: Jobs[Job | None] = system().jobs()  # None: no more will come
+        self._closing = system().event()
+        self._thread = system().start_thread(self._run, f"log {folder}")
 
     # -- called by the owner
 
@@ -94,7 +92,7 @@ class RecordWriter:
         jobs = [self._next()]
         try:
             while jobs[-1] is not None:
-                jobs.append(self._jobs.get_nowait())
+                jobs.append(self._jobs.get(block=False))
         except Empty:
             pass
         return jobs
@@ -148,7 +146,7 @@ class RecordWriter:
         self._noted = self._synced
 
     def _begin_segment(self, first: int) -> SegmentFile:
-        if self._spare.exists():
+        if system().exists(self._spare):
             return SegmentFile.reuse(self._spare, self._folder, RECORDS, first, self._salt)
         return SegmentFile.create(self._folder, RECORDS, first, self._salt)
 
@@ -158,7 +156,7 @@ class RecordWriter:
         self._retry_while_full(lambda: write_file(path_of(self._folder, SNAPSHOT, number), *parts))
         if self._segment is not None:
             self._segment.close()
-            os.replace(self._segment.path, self._spare)
+            system().rename(self._segment.path, self._spare)
             self._segment = None
         self._written = self._noted = number
         self._on_synced(number)
@@ -199,7 +197,8 @@ class RecordWriter:
             self._synced = self._written
             self._write_high_water()
             sync(segment.fd)
-        self._spare.unlink(missing_ok=True)
+        if system().exists(self._spare):
+            system().unlink(self._spare)
 
     def _retry_while_full(self, action: Callable[[], None]) -> None:
         while True:

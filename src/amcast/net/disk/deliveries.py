@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...core import AppMessage, StampedMessage, message_name, unpack_deliveries
+from ..system import system
 from ._delivery_files import OVERHEAD_BYTES, DeliveryFiles, size_of, sync_and_close
-from ._files import CorruptLogError, is_full, locked
+from .files import CorruptLogError, is_full, locked
 from .records import SEGMENT_BYTES, Durability
 
 __all__ = ["DeliveryLog", "PositionGoneError"]
@@ -50,7 +50,7 @@ class DeliveryLog:
         self._folder_lock = lock
         self._has_batches = has_batches
         self._keep = keep_messages if files is not None else min(keep_messages, _WINDOW_MESSAGES)
-        self._access = threading.Lock()
+        self._access = system().lock()
         self.note = files.note if files is not None else None
         self.next = files.next if files is not None else 0
         self._window: list[StampedMessage] = []  # the latest deliveries
@@ -151,7 +151,7 @@ class DeliveryLog:
         if self._folder_lock >= 0 and self._files is not None:
             self.flush()
             self._files.close()
-            os.close(self._folder_lock)
+            system().close(self._folder_lock)
             self._folder_lock = -1
 
     def _flush(self) -> bool:

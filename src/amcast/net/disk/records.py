@@ -23,16 +23,16 @@ forgotten what it promised.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
 from ...core import UsageError
-from ._files import CorruptLogError, is_used, locked, mark_used
+from ..system import system
 from ._recovery import Recovered, recover
 from ._segments import RECORDS, SNAPSHOT, files
 from ._writer import Job, RecordWriter
+from .files import CorruptLogError, is_used, locked, mark_used
 
 __all__ = ["CorruptLogError", "Durability", "RecordLog"]
 
@@ -139,7 +139,7 @@ class RecordLog:
         self.commit()
         if self._writer is not None:
             self._writer.close()
-        os.close(self._lock)
+        system().close(self._lock)
         self._lock = -1
 
     def _close_batch(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from pathlib import Path
 
 from ...core import ProcessId, UsageError
 from ..config import CLIENT_IDS_EACH, CLIENT_IDS_FROM
+from ..disk.files import write_file
+from ..system import system
 
 logger = logging.getLogger("amcast.node")
 
@@ -40,12 +41,10 @@ class ClientIds:
 
 
 def lock_folder(folder: Path, name: str) -> int:
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise UsageError(f"{name} is running already: another process holds {folder}") from error
+    lock = system().open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    if not system().try_lock(lock):
+        system().close(lock)
+        raise UsageError(f"{name} is running already: another process holds {folder}")
     return lock
 
 
@@ -59,12 +58,10 @@ def count_boot(folder: Path) -> int:
 
 def _read_number(path: Path) -> int:
     try:
-        return int(path.read_text()) if path.exists() else 0
+        return int(system().read_file(path)) if system().exists(path) else 0
     except ValueError as error:
         raise UsageError(f"{path} does not hold a number: restore it, or remove the process's whole folder") from error
 
 
 def _write_number(path: Path, number: int) -> None:
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(str(number))
-    scratch.replace(path)
+    write_file(path, str(number).encode())

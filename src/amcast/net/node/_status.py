@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import resource
-import time
 from typing import TYPE_CHECKING
 
+from ..system import system
 from ..wire.control import Status
 from .metrics import Metrics
 from .node import Node
@@ -34,8 +33,8 @@ def status_of(server: NodeServer) -> Status:
         dropped=sum(link.dropped for link in node.links.values()),
         durability=str(server.config.durability),
         undurable=node.barrier.undurable,
-        uptime_s=round(time.monotonic() - server.started_s, 3),
-        rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        uptime_s=round(system().monotonic_s() - server.started_s, 3),
+        rss_mb=round(system().peak_memory_mb(), 1),
         problem=_problem_of(node),
     )
 

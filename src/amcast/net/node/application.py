@@ -18,6 +18,8 @@ import msgspec
 
 from ...core import AppMessage, UsageError
 from ..disk.deliveries import DeliveryLog
+from ..disk.files import write_file
+from ..system import system
 from ..wire.control import AppState
 
 _CHUNK = 1 << 20
@@ -52,7 +54,7 @@ class Host:
         self._recover()
 
     def _recover(self) -> None:
-        if self._path.exists():
+        if system().exists(self._path):
             self.load(read_state(self._path))
         self.catch_up()
 
@@ -100,13 +102,11 @@ class Host:
 
 def write_state(path: Path, state: AppState) -> None:
     data = msgspec.msgpack.encode(state)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_bytes(zlib.crc32(data).to_bytes(4, "big") + data)
-    scratch.replace(path)
+    write_file(path, zlib.crc32(data).to_bytes(4, "big"), data)
 
 
 def read_state(path: Path) -> AppState:
-    content = path.read_bytes()
+    content = system().read_file(path)
     if int.from_bytes(content[:4], "big") != zlib.crc32(content[4:]):
         raise UsageError(f"{path} is damaged: remove it, and the application is rebuilt from the delivered messages")
     return msgspec.msgpack.decode(content[4:], type=AppState)

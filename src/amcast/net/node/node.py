@@ -9,7 +9,6 @@ away what others wait for. What the process issued after a record waits until th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -29,6 +28,7 @@ from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
+from ..system import system
 from ..trace.writer import TraceWriter
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
@@ -136,7 +136,7 @@ class Node(Outbox):
         self.messages_in += 1
         self._inputs += 1
         if self.trace is not None:
-            self.trace.multicast_all(message.handed_over(), time.time_ns() // 1_000)
+            self.trace.multicast_all(message.handed_over(), system().wall_us())
         self.process.on_message(sender, message, self)
         if not self._is_turn_ending:
             self._touch()
@@ -189,7 +189,7 @@ class Node(Outbox):
 
     @property
     def now_us(self) -> int:
-        return time.time_ns() // 1_000 - self._epoch_us + self.clock_offset_us
+        return system().wall_us() - self._epoch_us + self.clock_offset_us
 
     @property
     def persists_at_once(self) -> bool:
@@ -254,7 +254,7 @@ class Node(Outbox):
 
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:
-            self.trace.multicast_all((message,), time.time_ns() // 1_000)
+            self.trace.multicast_all((message,), system().wall_us())
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self.barrier.is_up:
@@ -297,7 +297,7 @@ class Node(Outbox):
 
     def _opt_deliver_now(self, position: int, message: AppMessage) -> None:
         if self.trace is not None:
-            self.trace.delivery(position, message.id, _OPTIMISTIC, None, time.time_ns() // 1_000)
+            self.trace.delivery(position, message.id, _OPTIMISTIC, None, system().wall_us())
         if self.application is not None:
             self.application.opt_deliver(position, message)
 
@@ -311,7 +311,7 @@ class Node(Outbox):
         if position > self.deliveries.next:
             self.deliveries.skip_to(position)
         if self.trace is not None:
-            self.trace.restored(position, time.time_ns() // 1_000)
+            self.trace.restored(position, system().wall_us())
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         running = self._timers.pop(key, None)
@@ -345,11 +345,11 @@ class Node(Outbox):
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:
-            self.trace.deliver_all(first, batch, self.has_batches, time.time_ns() // 1_000)
+            self.trace.deliver_all(first, batch, self.has_batches, system().wall_us())
 
     def _trace_wire(self, sender: ProcessId, message: Wire, size: int) -> None:
         assert self.trace is not None
-        now = time.time_ns() // 1_000
+        now = system().wall_us()
         kind = str(message.__struct_config__.tag)
         for about in message.about() or (None,):
             self.trace.wire(sender, self.id, kind, about, size, now, now)

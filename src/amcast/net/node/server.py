@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import threading
-import time
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -22,6 +19,7 @@ from ..disk.records import RecordLog
 from ..security.access import Access
 from ..security.credentials import ProcessCredentials
 from ..security.tls import PeerError
+from ..system import system
 from ..trace.writer import TraceWriter
 from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
 from ..wire.dialer import RefusedError, ask, dial
@@ -59,9 +57,9 @@ class NodeServer:
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason
         self.failure: asyncio.Future[None] = self.loop.create_future()
-        self.started_s = time.monotonic()
+        self.started_s = system().monotonic_s()
         folder = config.data_folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        system().mkdir(folder)
         self._folder_lock = lock_folder(folder, name)
         self.client_ids = ClientIds(folder, self.ids[name])
         boot = count_boot(folder)
@@ -150,7 +148,7 @@ class NodeServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._is_closing = True
         self.node.close()
-        os.close(self._folder_lock)
+        system().close(self._folder_lock)
 
     async def _keep_application_up(self, host: Host) -> None:
         """An application that needs messages which this node no longer has gets the state of another replica."""
@@ -198,7 +196,7 @@ class NodeServer:
         The snapshot replaces those records, and they alone could deliver their messages again. So the deliveries that
         wait for them are performed first, and the delivery log is synced.
         """
-        done = threading.Event()
+        done = system().event()
 
         def deliver() -> None:
             self.node.on_durable()

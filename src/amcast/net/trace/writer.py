@@ -22,6 +22,7 @@ from ...core.batch import common_size
 from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
+from ..system import system
 from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
@@ -123,7 +124,7 @@ class TraceWriter:
             self._mark(CLOSED)
         for file, _ in self._files:
             if file != _NO_FILE:
-                os.close(file)
+                system().close(file)
         self._files = []
 
     # ---------------------------------------------------------------------------------------------- files
@@ -146,8 +147,8 @@ class TraceWriter:
             return _NO_FILE
         path = self._folder / header.file_name
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            system().mkdir(self._folder)
+            file = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except OSError as error:
             self._stop(error)
             return _NO_FILE
@@ -158,9 +159,9 @@ class TraceWriter:
         if self.failed is not None:
             return
         try:
-            written = os.write(file, data)
+            written = system().write(file, data)
             while written < len(data):
-                written += os.write(file, data[written:])
+                written += system().write(file, data[written:])
         except OSError as error:
             self._stop(error)
 
@@ -171,4 +172,4 @@ class TraceWriter:
     def _mark(self, end: bytes) -> None:
         for file, _ in self._files:
             with suppress(OSError):
-                os.pwrite(file, end, END_AT)
+                system().pwrite(file, end, END_AT)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ...core import UsageError
+from ..system import system
 
 LOCK_FILE = "lock"
 USED_FILE = "used"  # this folder has held durable records: if it holds none now, they were lost
-
-_fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class CorruptLogError(UsageError):
@@ -38,17 +36,19 @@ def is_full(error: OSError) -> bool:
 
 def write_at(fd: int, data: bytes, offset: int) -> None:
     rest = memoryview(data)
+    pwrite = system().pwrite
     while rest:
-        written = os.pwrite(fd, rest, offset)
+        written = pwrite(fd, rest, offset)
         rest = rest[written:]
         offset += written
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
     """Reads `size` bytes, fewer only at the end of the file."""
-    data = os.pread(fd, size, offset)
+    pread = system().pread
+    data = pread(fd, size, offset)
     while data and len(data) < size:
-        more = os.pread(fd, size - len(data), offset + len(data))
+        more = pread(fd, size - len(data), offset + len(data))
         if not more:
             break
         data += more
@@ -57,32 +57,29 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
 
 def sync(fd: int) -> None:
     try:
-        _fdatasync(fd)
+        system().fdatasync(fd)
     except OSError as error:
         raise SyncFailedError(*error.args) from error
 
 
 def start_writing(fd: int, offset: int, length: int) -> None:
     """Asks the kernel to start writing this part to the disk, without waiting, so that `sync` has less to do later."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+    system().start_writing(fd, offset, length)
 
 
 def sync_folder(folder: Path) -> None:
     """Makes the names of created, renamed and deleted files durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        system().sync_folder(folder)
     except OSError as error:
         raise SyncFailedError(*error.args) from error
-    finally:
-        os.close(fd)
 
 
 def write_file(path: Path, *parts: bytes) -> None:
     """Writes a file that is durable and whole when it appears under its name. After a crash it may be missing."""
     draft = path.with_suffix(".tmp")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    calls = system()
+    fd = calls.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         offset = 0
         for part in parts:
@@ -90,11 +87,11 @@ def write_file(path: Path, *parts: bytes) -> None:
             offset += len(part)
         sync(fd)
     except OSError:
-        draft.unlink(missing_ok=True)  # it takes space, and the disk may be full
+        calls.unlink(draft)  # it takes space, and the disk may be full
         raise
     finally:
-        os.close(fd)
-    os.rename(draft, path)
+        calls.close(fd)
+    calls.rename(draft, path)
     sync_folder(path.parent)
 
 
@@ -103,7 +100,7 @@ def locked(folder: Path) -> Iterator[tuple[int, ExitStack]]:
     """Locks the folder while a log is opened in it, and unlocks it in the end unless `stack.pop_all` is called."""
     with ExitStack() as stack:
         lock = lock_folder(folder)
-        stack.callback(os.close, lock)
+        stack.callback(system().close, lock)
         try:
             yield lock, stack
         except OSError as error:
@@ -112,19 +109,18 @@ def locked(folder: Path) -> Iterator[tuple[int, ExitStack]]:
 
 def lock_folder(folder: Path) -> int:
     """Makes the folder if it is missing, and locks it until the returned descriptor is closed."""
+    calls = system()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        calls.mkdir(folder, 0o700)
         sync_folder(folder.parent)
-        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = calls.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UsageError(f"{folder}: can't use this folder: {error.strerror or error}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
+    if not calls.try_lock(fd):
+        calls.close(fd)
         raise UsageError(
             f"{folder}: another process uses this folder: stop it, or give each process a folder of its own"
-        ) from error
+        )
     return fd
 
 
@@ -134,4 +130,4 @@ def mark_used(folder: Path) -> None:
 
 
 def is_used(folder: Path) -> bool:
-    return (folder / USED_FILE).exists()
+    return system().exists(folder / USED_FILE)
