@@ -52,6 +52,10 @@ class DiskBarrier:
             action(*args)
         self.is_up = bool(held) or self._last > durable
 
+    def clear(self) -> None:
+        """The node has stopped: what is held back is never performed. After a restart the records bring it again."""
+        self._held.clear()
+
     @property
     def undurable(self) -> int:
         """How many records are on their way to the disk."""

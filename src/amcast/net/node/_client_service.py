@@ -120,14 +120,11 @@ class ClientService:
                     self._connection.refuse(problem)
                     return
             size += len(each.payload)
-        try:
-            if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
-                self._connection.say(Busy(self._node.group, tuple(busy)))
-                message = _without(message, set(busy))
-            if message.messages:
-                self._node.take(message.messages[0].id >> SEQ_BITS, message)
-        except Exception as error:
-            self._server.fail(error)
+        if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
+            self._connection.say(Busy(self._node.group, tuple(busy)))
+            message = _without(message, set(busy))
+        if message.messages:
+            self._node.take(message.messages[0].id >> SEQ_BITS, message)
 
     def _on_ingress(self, message: IngressMessage) -> None:
         """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
@@ -140,10 +137,7 @@ class ClientService:
         if problem is not None:
             self._connection.refuse(problem)
             return
-        try:
-            self._node.take(senders.pop(), message)
-        except Exception as error:
-            self._server.fail(error)
+        self._node.take(senders.pop(), message)
 
     def _problem_with(self, message: AppMessage) -> str | None:
         limit = self._server.config.limits.message_bytes

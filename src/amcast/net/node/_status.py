@@ -36,6 +36,7 @@ def status_of(server: NodeServer) -> Status:
         uptime_s=round(system().monotonic_s() - server.started_s, 3),
         rss_mb=round(system().peak_memory_mb(), 1),
         problem=_problem_of(node),
+        application=None if server.host is None else server.host.position,
     )
 
 

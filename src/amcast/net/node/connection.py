@@ -74,6 +74,13 @@ class Connection(FrameProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """The event loop would take an OSError that a handler raises for a broken connection: so none gets there."""
+        try:
+            super().buffer_updated(nbytes)
+        except Exception as error:
+            self._server.fail(error)
+
     # -- back-pressure: while too much waits to be written to a client, nothing is read from it
 
     def pause_writing(self) -> None:
@@ -189,8 +196,6 @@ class Connection(FrameProtocol):
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
-        except Exception as error:
-            self._server.fail(error)
 
     def _on_reader_frame(self, data: Frame) -> None:
         """Whatever a reader says, it wants the state of the application."""

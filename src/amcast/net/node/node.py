@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from random import Random
 
 from ...core import (
@@ -86,6 +87,7 @@ class Node(Outbox):
         self._inputs = 0  # of this turn
         self._is_quiet = False  # the last turn had hardly any inputs
         self._is_stopped = False
+        self._is_halted = False
         self._leads = False
 
     # -- life
@@ -99,18 +101,28 @@ class Node(Outbox):
         self._touch()
 
     def stop(self) -> None:
-        """No input is taken any more. What the process issued before is still written and sent."""
+        """No input is taken any more. What the process issued before is still written, delivered and sent."""
         self._is_stopped = True
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}
 
+    def halt(self) -> None:
+        """Ends it as a crash would: of what it issued, nothing more is written, delivered or sent."""
+        self.stop()
+        self._is_halted = True
+        self.barrier.clear()
+        self.records.drop_pending()
+        self._replying, self._dirty = [], []
+
     def close(self) -> None:
-        """Writes what is left to write."""
-        self.records.close()  # first: before a last snapshot is written, the delivery log is synced
-        self.deliveries.close()
-        if self.trace is not None:
-            self.trace.close()
+        """Closes the logs and the trace, all of them even if one fails. Nothing is delivered from now on."""
+        self.halt()
+        with ExitStack() as stack:  # the last one is closed first: the records' thread syncs the delivery log
+            if self.trace is not None:
+                stack.callback(self.trace.close)
+            stack.callback(self.deliveries.close)
+            stack.callback(self.records.close)
 
     # -- inputs
 
@@ -154,7 +166,9 @@ class Node(Outbox):
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        while self._zero_timers or self._to_self:
+        if self._is_halted:
+            return
+        while (self._zero_timers or self._to_self) and not self._is_stopped:
             timers, self._zero_timers = self._zero_timers, {}
             inbox, self._to_self = self._to_self, []
             for data in inbox:
@@ -338,8 +352,27 @@ class Node(Outbox):
 
     def on_durable(self) -> None:
         """The disk has caught up, with some or all of the records."""
-        self.barrier.release()
-        self._touch()
+        if not self._is_halted:
+            self.barrier.release()
+            self._touch()
+
+    def before_snapshot(self) -> bool:
+        """Performs the deliveries that the disk allows, and hands them to the kernel. False if they are not performed.
+
+        A snapshot will replace the records that could bring them again, for the delivery log and for the trace.
+        """
+        if self._is_halted:
+            return False
+        self.on_durable()
+        self.deliveries.flush()
+        if self.trace is not None:
+            self.trace.flush()
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the process issued is durable, and performed."""
+        return self.records.is_settled and not self.barrier.is_up and not self._is_turn_ending
 
     # -- trace
 
