@@ -30,6 +30,7 @@ _SESSIONS_MAX = 100_000
 class ClientService:
     def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights) -> None:
         self.sessions: set[ProcessId] = set()  # client ids that were proved on this connection, also those that left
+        self.has_sent = False  # a message, so that there may be more
         self._server = server
         self._node = server.node
         self._connection = connection
@@ -106,6 +107,7 @@ class ClientService:
     # -- messages to multicast
 
     def _on_start(self, message: Start) -> None:
+        self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
         size = 0
         for each in message.messages:
@@ -128,6 +130,7 @@ class ClientService:
 
     def _on_ingress(self, message: IngressMessage) -> None:
         """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
+        self.has_sent = True
         problem = None
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:

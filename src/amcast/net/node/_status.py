@@ -43,6 +43,8 @@ def status_of(server: NodeServer) -> Status:
 def _problem_of(node: Node) -> str | None:
     if node.records.waits_for_space:
         return "the disk is full: nothing is acknowledged until there is space"
+    if not node.takes_input:
+        return "the disk is behind: no more input is taken until it has caught up"
     return None if node.trace is None else node.trace.failed
 
 

@@ -39,6 +39,7 @@ from .application import Host
 
 _OPTIMISTIC = 1
 _QUIET_INPUTS = 2
+_LOOK_S = 0.1  # between looks at a disk that is behind
 
 
 class Node(Outbox):
@@ -72,6 +73,12 @@ class Node(Outbox):
         self.admission = self.clients.admission
         self.barrier = DiskBarrier(records)
         self.application: Host | None = None
+        self.takes_input = True  # not while too much of what it took waits for the disk
+        self.on_intake: Callable[[], None] = lambda: (
+            None
+        )  # called when that changes, and every so often while it does not
+        self._look: asyncio.TimerHandle | None = None
+        self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
         self.messages_in = 0
         self.messages_out = 0
@@ -154,6 +161,9 @@ class Node(Outbox):
             self._touch()
 
     def _fire(self, key: TimerKey) -> None:
+        if not self.takes_input:
+            self._timers[key] = self._loop.call_later(_LOOK_S, self._fire, key)
+            return
         self._timers.pop(key, None)
         if not self._is_stopped:
             self.process.on_timer(key, self)
@@ -185,8 +195,26 @@ class Node(Outbox):
         self.records.commit()
         self._flush()
         self.deliveries.flush()  # last, since nobody waits for it: the records could deliver the messages again
+        waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
+        if waiting > self._undurable_max or not self.takes_input:
+            self._regulate(waiting)
         for callback in self.on_turn_end:
             callback()
+
+    def _regulate(self, waiting_bytes: int) -> None:
+        """Back-pressure of the disk: with a full or slow one, a node stays bounded in memory and lets others wait.
+
+        Its timers wait too: a process without news would otherwise stand for election again and again, and write that.
+        """
+        self.takes_input = waiting_bytes <= (self._undurable_max if self.takes_input else self._undurable_max // 2)
+        self.on_intake()
+        if not self.takes_input and self._look is None:
+            self._look = self._loop.call_later(_LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Tries the delivery log once more: nothing else would end a turn now."""
+        self._look = None
+        self._touch()
 
     def _flush(self) -> None:
         """All that was sent in this turn leaves, in one write to each receiver."""
@@ -213,13 +241,14 @@ class Node(Outbox):
         if not isinstance(message, Reply):
             self.send_all((to,), message)
         elif self.barrier.is_up:
-            self.barrier.hold(self._reply, to, message)
+            self.barrier.hold(0, self._reply, to, message)
         else:
             self._reply(to, message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._transmit, tuple(to), encode(message))
+            data = encode(message)
+            self.barrier.hold(len(data), self._transmit, tuple(to), data)
         else:
             self._transmit(to, encode(message))
 
@@ -272,7 +301,7 @@ class Node(Outbox):
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._deliver_now, position, message, final_ts)
+            self.barrier.hold(len(message.payload), self._deliver_now, position, message, final_ts)
         else:
             self._deliver_now(position, message, final_ts)
 
@@ -283,7 +312,7 @@ class Node(Outbox):
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._deliver_all_now, first, batch)
+            self.barrier.hold(0, self._deliver_all_now, first, batch)
         else:
             self._deliver_all_now(first, batch)
 
@@ -305,7 +334,7 @@ class Node(Outbox):
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._opt_deliver_now, position, message)
+            self.barrier.hold(0, self._opt_deliver_now, position, message)
         else:
             self._opt_deliver_now(position, message)
 
@@ -317,7 +346,7 @@ class Node(Outbox):
 
     def restored(self, position: int) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._restored_now, position)
+            self.barrier.hold(0, self._restored_now, position)
         else:
             self._restored_now(position)
 

@@ -15,6 +15,7 @@ import msgspec
 from ...core import ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
+from ..disk.files import is_full
 from ..disk.records import ClosingError, RecordLog
 from ..security.access import Access
 from ..security.credentials import ProcessCredentials
@@ -66,6 +67,7 @@ class NodeServer:
         self.client_ids = ClientIds(folder, self.ids[name])
         boot = count_boot(folder)
         self.node = self._make_node(folder, name, boot)
+        self.node.on_intake = self._regulate
         self.host = None if machine is None else Host(machine, self.node.deliveries, folder, _SNAPSHOT_EVERY)
         self.node.application = self.host
         self.followers = Followers(self.node)
@@ -191,6 +193,11 @@ class NodeServer:
                 except (OSError, TimeoutError, RefusedError, PeerError) as error:
                     logger.info("no application state from %s: %s", name, error)
 
+    def _regulate(self) -> None:
+        """The node takes no input any more, or takes it again."""
+        for connection in self.connections:
+            connection.hold(not self.node.takes_input)
+
     def reload_clock(self) -> None:
         if self.config.file is not None:
             self.node.clock_offset_us = load_config(self.config.file).process_named(self.node.name).clock_offset_us
@@ -242,6 +249,9 @@ class NodeServer:
         deliveries.sync()
 
     def _on_disk_failure(self, error: OSError) -> None:
+        """From the disk's thread."""
+        if self._is_closing and is_full(error):
+            return  # the stop has given it up already
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.fail, error)
 
