@@ -95,7 +95,7 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The position that was asked for is no longer kept. `first` is the first one that is."""
+    """The position that was asked for is missing here. `first` is the next one that is not."""
 
     first: int
 
