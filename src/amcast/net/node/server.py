@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -152,11 +152,11 @@ class NodeServer:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self._link_tasks = [asyncio.create_task(link.run()) for link in self._links]
-        self._tasks.append(asyncio.create_task(self._guard(self.backfill.run())))
+        self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
             self.host.recover()
             keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
-            self._tasks.append(asyncio.create_task(self._guard(keeper.run())))
+            self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start()
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
 
@@ -195,9 +195,9 @@ class NodeServer:
                 "%s stops though the disk is full: its application goes on from an older state", self.node.name
             )
 
-    async def _guard(self, task: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
         try:
-            await task
+            await task()
         except Exception as error:
             self.fail(error)
 
