@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from amcast.net.config import ClusterConfig
@@ -63,10 +64,11 @@ async def running(
     groups: int = 2,
     replicas: int | None = None,
     machines: dict[str, StateMachine] | None = None,
+    keep_messages: int = 10_000_000,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
     settings.setdefault("durability", Durability.MEMORY)
-    config = plan(folder, protocol, groups, replicas, **settings)
+    config = msgspec.structs.replace(plan(folder, protocol, groups, replicas, **settings), keep_messages=keep_messages)
     LocalCluster.create(folder, config)
     cluster = Cluster(config, machines or {})
     try:

@@ -45,7 +45,8 @@ SALT_FILE = "salt"
 RECORDS = "log"
 SNAPSHOT = "snapshot"
 DELIVERED = "delivered"
-_MAGIC = {RECORDS: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv"}
+FILLED = "filled"
+_MAGIC = {RECORDS: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv", FILLED: b"amc-fil"}
 _SALT_MAGIC = b"amc-slt"
 
 _FILE = struct.Struct("<7sBQI")  # magic, version, number, checksum

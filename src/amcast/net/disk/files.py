@@ -29,9 +29,13 @@ class SyncFailedError(OSError):
     """The disk lost what it had accepted. Another sync proves nothing: the kernel may have dropped the pages."""
 
 
+def lacks_space(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_full(error: OSError) -> bool:
-    """Whether the disk is full, so that it helps to wait for space. After a failed sync it does not."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, SyncFailedError)
+    """Whether the disk is full, so that it helps to wait for space. After a failed sync of what is kept it does not."""
+    return lacks_space(error) and not isinstance(error, SyncFailedError)
 
 
 def write_at(fd: int, data: bytes, offset: int) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ..system import system
 from ..wire.control import Status
 from .metrics import Metrics
-from .node import Node
 
 if TYPE_CHECKING:
     from .server import NodeServer
@@ -35,17 +34,23 @@ def status_of(server: NodeServer) -> Status:
         undurable=node.barrier.undurable,
         uptime_s=round(system().monotonic_s() - server.started_s, 3),
         rss_mb=round(system().peak_memory_mb(), 1),
-        problem=_problem_of(node),
+        problem=_problem_of(server),
         application=None if server.host is None else server.host.position,
     )
 
 
-def _problem_of(node: Node) -> str | None:
+def _problem_of(server: NodeServer) -> str | None:
+    node = server.node
     if node.records.waits_for_space:
         return "the disk is full: nothing is acknowledged until there is space"
     if not node.takes_input:
         return "the disk is behind: no more input is taken until it has caught up"
-    return None if node.trace is None else node.trace.failed
+    problems = (
+        None if server.host is None else server.host.problem,
+        server.backfill.problem,
+        None if node.trace is None else node.trace.failed,
+    )
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def metrics_of(server: NodeServer) -> Metrics:

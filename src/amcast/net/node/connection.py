@@ -1,8 +1,8 @@
 """One accepted connection: HELLO tells who has connected, and decides who takes the frames that follow.
 
 Frames of a process go to the node, those of a client program to its `ClientService`, and those of a program that only
-observes to its `ObserverService`. A reader is another replica that asks for the application's state. Whoever breaks a
-rule is told which one, and the connection is closed.
+observes to its `ObserverService`. A reader is another replica that asks for what it misses. Whoever breaks a rule is
+told which one, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..wire.framing import Frame, FrameProtocol, frame
 from ..wire.send_buffer import SendBuffer
 from ._client_service import TOO_MANY_CLIENTS, ClientService
 from ._observer_service import ObserverService
+from ._reader_service import ReaderService
 
 if TYPE_CHECKING:  # the server makes connections, and they use what it holds for all of them
     from .server import NodeServer
@@ -226,7 +227,7 @@ class Connection(FrameProtocol):
         else:
             self.identity = f"{hello.name}, reading"
             self._limit = HELLO_LIMIT
-            self._on_frame = self._on_reader_frame
+            self._on_frame = ReaderService(self._server, self).on_frame
             self._accept(Welcome(self._node.name, 0, b"", b""))
 
     def _accept(self, welcome: Welcome) -> None:
@@ -244,11 +245,3 @@ class Connection(FrameProtocol):
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
-
-    def _on_reader_frame(self, data: Frame) -> None:
-        """Whatever a reader says, it wants the state of the application."""
-        host = self._server.host
-        if host is None:
-            self.refuse(f"{self._node.name} runs no application")
-        else:
-            self.say(host.dump())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,19 +15,21 @@ import msgspec
 from ...core import ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
-from ..disk.files import is_full
-from ..disk.records import ClosingError, RecordLog
+from ..disk.files import is_full, lacks_space
+from ..disk.records import ClosingError, Durability, RecordLog
 from ..security.access import Access
 from ..security.credentials import ProcessCredentials
-from ..security.tls import PeerError
 from ..system import system
 from ..trace.writer import TraceWriter
-from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
-from ..wire.dialer import RefusedError, ask, dial
+from ..wire.control import VERSION, Hello, Layout, Request
 from ..wire.send_buffer import Delay, SendBuffer
+from ._backfill import Backfill
 from ._client_ids import ClientIds
 from ._folder import count_boot, lock_folder
 from ._followers import Followers
+from ._keeper import Keeper
+from ._members import Member, Members
+from ._reader_service import DumpedState
 from ._status import metrics_of
 from .application import Host, StateMachine
 from .connection import HELLO_TIMEOUT_S, Connection
@@ -35,11 +37,8 @@ from .links import Link
 from .metrics import serve_metrics
 from .node import Node
 
-_CATCH_UP_S = 0.2
-_STATE_TIMEOUT_S = 60.0
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
 _SPACE_S = 5.0  # how long a stop waits for space on a full disk
-_SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
 
@@ -70,8 +69,10 @@ class NodeServer:
         boot = count_boot(folder)
         self.node = self._make_node(folder, name, boot)
         self.node.on_intake = self._regulate
-        self.host = None if machine is None else Host(machine, self.node.deliveries, folder, _SNAPSHOT_EVERY)
+        self.host = None if machine is None else self._make_host(machine, folder)
         self.node.application = self.host
+        self.dumped_state = DumpedState(self.host)
+        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
         self.followers = Followers(self.node)
         self.layout = msgspec.msgpack.encode(_layout(config))
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
@@ -103,6 +104,21 @@ class NodeServer:
             folder = config.path(config.data) / "trace"
             trace = TraceWriter(folder, self.ids[name], group, boot, config.trace_wire)
         return Node(config, name, records, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
+
+    def _make_host(self, machine: StateMachine, folder: Path) -> Host:
+        is_durable = self.config.durability is not Durability.MEMORY
+        every = self.config.limits.snapshot_messages
+        return Host(machine, self.node.deliveries, folder if is_durable else None, every)
+
+    def _members(self) -> Members:
+        """The other members of the group, to be asked for what this node misses."""
+        node, addresses = self.node, self.config.addresses()
+        others = [peer for peer in node.topology.members(node.group) if peer != node.id]
+        members = [Member(node.topology.name(peer), addresses[peer]) for peer in others]
+        return Members(members, self._reader_hello, self.security.client)
+
+    def _reader_hello(self) -> Hello:
+        return Hello(VERSION, self.config.cluster, "reader", self.node.name, self.node.boot)
 
     def _make_link(self, peer: str) -> Link:
         process = self.ids[peer]
@@ -138,8 +154,11 @@ class NodeServer:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self._link_tasks = [asyncio.create_task(link.run()) for link in self._links]
+        self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
-            self._tasks.append(asyncio.create_task(self._keep_application_up(self.host)))
+            self.host.recover()
+            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
+            self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start()
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
 
@@ -159,10 +178,30 @@ class NodeServer:
         for connection in list(self.connections):
             connection.close()
         self._is_closing = True
+        self.dumped_state.forget()
+        with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
+            stack.callback(system().close, self._folder_lock)
+            stack.callback(self.node.close)
+            if not self.failure.done():
+                self._save_application()
+
+    def _save_application(self) -> None:
         try:
-            self.node.close()
-        finally:
-            system().close(self._folder_lock)
+            self.node.deliveries.sync()
+            if self.host is not None:
+                self.host.save()
+        except OSError as error:
+            if not lacks_space(error):
+                raise
+            logger.warning(
+                "%s stops though the disk is full: its application goes on from an older state", self.node.name
+            )
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except Exception as error:
+            self.fail(error)
 
     async def _settle(self) -> None:
         """Waits for the disk, with the loop alive: before a snapshot is written, the disk's thread waits for the loop.
@@ -178,22 +217,6 @@ class NodeServer:
                 logger.warning("%s stops though the disk is full: what is not written is undone", self.node.name)
                 return
             await asyncio.sleep(_LOOK_S)
-
-    async def _keep_application_up(self, host: Host) -> None:
-        """An application that needs messages which this node no longer has gets the state of another replica."""
-        node = self.node
-        hello = Hello(VERSION, self.config.cluster, "reader", node.name, node.boot)
-        while True:
-            await asyncio.sleep(_CATCH_UP_S)
-            for peer in node.topology.members(node.group):
-                if peer == node.id or not host.is_behind:
-                    continue
-                name, address = node.topology.name(peer), self.config.addresses()[peer]
-                dial_peer = partial(dial, address, hello, self.security.client, name)
-                try:
-                    host.take_over(await ask(dial_peer, AppStateQuery(), AppState, _STATE_TIMEOUT_S))
-                except (OSError, TimeoutError, RefusedError, PeerError) as error:
-                    logger.info("no application state from %s: %s", name, error)
 
     def _regulate(self) -> None:
         """The node takes no input any more, or takes it again."""

@@ -4,7 +4,8 @@ A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason,
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
 direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
 each of them proved by a ticket. An observer is a client program that only asks and follows: it has no id, since it has
-nothing to multicast. A reader is a process that asks another one for its application's state.
+nothing to multicast. A reader is a process that asks another member of its group for what it misses: deliveries, or the
+application's state.
 """
 
 from __future__ import annotations
@@ -97,20 +98,52 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The position that was asked for is no longer kept. `first` is the first one that is."""
+    """The position that was asked for is missing here. `first` is the next one that is not."""
 
     first: int
 
 
-class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
-    """From another replica, whose application needs messages that are no longer kept."""
-
-
-class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
-    """The state of an application that has applied all positions below this one."""
+class DeliveriesQuery(msgspec.Struct, frozen=True, array_like=True, tag="deliveries?"):
+    """From another member, whose log has a gap at this position. GONE is an answer too."""
 
     position: int
-    state: bytes
+
+
+class StoredDeliveries(msgspec.Struct, frozen=True, array_like=True, tag="deliveries"):
+    """As the log has them, batches as they were delivered. The first may begin below the position that was asked for.
+
+    None: the position is not delivered here yet.
+    """
+
+    first: int
+    messages: tuple[tuple[AppMessage, int | None], ...]
+
+
+class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
+    """From another member, whose application needs messages that nobody keeps any more.
+
+    It wants the state after at least so many positions. If it has a part of a state already, it tells of which one, and
+    how many bytes.
+    """
+
+    at_least: int
+    position: int = -1
+    checksum: int = 0
+    offset: int = 0
+
+
+class AppStatePart(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
+    """Bytes from an offset on, of the state of an application that has applied all positions below this one."""
+
+    position: int
+    size: int  # of the whole state, as the checksum
+    checksum: int
+    offset: int
+    data: bytes
+
+
+class NoAppState(msgspec.Struct, frozen=True, array_like=True, tag="no-app-state"):
+    """There is no application here, or it is not that far."""
 
 
 class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
@@ -145,6 +178,7 @@ Observation = Follow | Unfollow | StatusQuery
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
 Request = Start | Attach | Detach | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Reply | Busy | Delivered | Gone | Refused | Status | AppState
+    Reply | Busy | Delivered | Gone | Refused | Status | StoredDeliveries | AppStatePart | NoAppState
 )
+reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)
