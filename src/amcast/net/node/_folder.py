@@ -1,4 +1,4 @@
-"""What a process keeps in its data folder besides its logs: a lock, how often it was started, ids given to clients."""
+"""What a process keeps in its data folder besides its logs and its identity: a lock, and ids given to clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...core import ProcessId, UsageError
 from ..config import CLIENT_IDS_EACH, CLIENT_IDS_FROM
-from ..disk.files import write_file
+from ..disk.files import CorruptLogError, write_file
 from ..system import system
 
 logger = logging.getLogger("amcast.node")
@@ -48,19 +48,11 @@ def lock_folder(folder: Path, name: str) -> int:
     return lock
 
 
-def count_boot(folder: Path) -> int:
-    """How often this process was started, this time included."""
-    path = folder / "boot"
-    boot = _read_number(path) + 1
-    _write_number(path, boot)
-    return boot
-
-
 def _read_number(path: Path) -> int:
     try:
         return int(system().read_file(path)) if system().exists(path) else 0
     except ValueError as error:
-        raise UsageError(f"{path} does not hold a number: restore it, or remove the process's whole folder") from error
+        raise CorruptLogError(path, "does not hold a number") from error
 
 
 def _write_number(path: Path, number: int) -> None:
