@@ -450,7 +450,7 @@ def test_a_lost_or_older_disk_is_recognised_and_its_process_taken_back(
         async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
             acknowledged = await lose_disk(cluster, tmp_path / "copy", copy_stopped, damage)
             await eventually(lambda: all_agree(cluster, acknowledged), "all have everything, in one order")
-            assert cluster.servers["g1.p0"].folder.incarnation == 1
+            assert cluster.servers["g1.p0"].folder.incarnation == 1, "one loss, one incarnation"
             await eventually(lambda: cluster.servers["g1.p0"].folder.state is State.USED, "it is a member again")
             await cluster.stop("g1.p2")
             acknowledged += await send(cluster, 13, 1)  # which takes its vote
@@ -510,7 +510,7 @@ def test_a_log_that_vanished_is_lost_even_if_nobody_remembers_it(tmp_path: Path)
             await cluster.start()
             acknowledged += await send(cluster, 3, 1)
             await eventually(lambda: all_agree(cluster, acknowledged), "all have everything")
-            assert cluster.servers["g1.p0"].folder.incarnation == 1
+            assert cluster.servers["g1.p0"].folder.incarnation == 1, "one loss, one incarnation"
 
     run(test)
 
@@ -574,5 +574,18 @@ def test_a_mark_goes_before_what_depends_on_it(tmp_path: Path) -> None:
                     return known is not None and known.records >= records
 
                 await eventually(lambda o=others, seen=has_seen: all(seen(each) for each in o), f"{name} is known")
+
+    run(test)
+
+
+def test_a_late_answer_to_an_earlier_incarnation_changes_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            await cluster.stop("g1.p0")
+            await cluster.start("g1.p0")
+            server = cluster.servers["g1.p0"]
+            await eventually(lambda: server.node.is_running, "it has started again, as incarnation 1")
+            server.on_lost(lost(0))
+            assert (server.folder.incarnation, server.node.is_running) == (1, True)
 
     run(test)

@@ -200,6 +200,8 @@ class NodeServer:
         self.gate.on_welcome(peer)
 
     def on_lost(self, answer: Lost) -> None:
+        if answer.known.incarnation < self.folder.incarnation:
+            return  # it answers what this process said before it became another incarnation
         if not self.node.is_running:
             self.gate.on_lost(answer)
             return
