@@ -46,7 +46,8 @@ class Cluster:
         """Whether everyone knows the process that orders for its group, and that process knows it as well."""
         nodes = {server.node.id: server.node for server in self.servers.values()}
         leaders = [node.process.leader for node in nodes.values()]
-        return all(leader in nodes and nodes[leader].process.is_leader for leader in leaders)
+        are_running = all(node.is_running for node in nodes.values())
+        return are_running and all(leader in nodes and nodes[leader].process.is_leader for leader in leaders)
 
 
 async def eventually(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:

@@ -15,6 +15,7 @@ from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.net.local import _RESERVED_MAX, LocalCluster, _reserved, free_ports
 from amcast.net.node.application import StateMachine
+from amcast.net.node.data_folder import format_folder
 from amcast.protocols import PROTOCOLS
 from amcast.trace import read_run
 
@@ -336,6 +337,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
             from msgspec.structs import replace
 
             elsewhere = replace(cluster.config, folder=str(tmp_path / "b"))
+            format_folder(elsewhere, "g1.p0")
             with pytest.raises(UsageError, match=r"g1\.p0 can't listen on 127\.0\.0\.1:\d+: .*in use"):
                 await Cluster(elsewhere, {}).start("g1.p0")
             async with connect(cluster.config) as client:

@@ -49,6 +49,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: str
+    id: str = ""  # drawn at random when the cluster is made: tells it from others of the same name
     protocol: str
     process: tuple[ProcessConfig, ...]
     network: str = "none"  # delays added in the links: a preset of the simulator, or none
@@ -211,8 +212,8 @@ def load_config(path: Path) -> ClusterConfig:
 
 
 def format_config(config: ClusterConfig) -> str:
-    names = ["cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages", "epoch_s"]
-    lines = [f"{name} = {_toml(getattr(config, name))}" for name in names]
+    names = ["cluster", "id", "protocol", "network", "durability", "data", "trace", "trace_wire"]
+    lines = [f"{name} = {_toml(getattr(config, name))}" for name in (*names, "keep_messages", "epoch_s")]
     if config.tokens is not None:
         lines.append(f"tokens = {_toml(config.tokens)}")
     for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):

@@ -29,8 +29,10 @@ from .client.async_client import AsyncClient, connect
 from .client.observer import observe
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
+from .node.data_folder import format_folder
 from .security.certs import set_up
 from .security.identity import Identity
+from .system import system
 from .trace.collect import CollectReport, collect
 from .wire.control import Status
 
@@ -74,6 +76,7 @@ def plan(
     )
     config = ClusterConfig(
         cluster=folder.resolve().name or "local",
+        id=f"{system().random_bits(64):016x}",
         protocol=protocol_name,
         process=entries,
         network=network,
@@ -140,13 +143,15 @@ class LocalCluster:
 
     @classmethod
     def create(cls, folder: Path, config: ClusterConfig) -> LocalCluster:
-        """Writes the configuration, and certificates if it wants them."""
+        """Writes the configuration, and certificates if it wants them, and formats the folder of each process."""
         if (folder / CONFIG).exists():
             raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
         folder.mkdir(parents=True, exist_ok=True)
         if config.tls is not None:
             processes = [Identity("process", entry.id) for entry in config.process]
             set_up(config.path(config.tls.folder), [*processes, Identity("client", "client")])
+        for entry in config.process:
+            format_folder(config, entry.id)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
         return cls(folder)
 

@@ -175,7 +175,7 @@ class Trunk:
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
-        hello = Hello(VERSION, cluster, kind, who.name, 0, who.token, client, ticket, who.region)
+        hello = Hello(VERSION, cluster, kind, who.name, None, who.token, client, ticket, who.region)
         return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:

@@ -18,7 +18,7 @@ from ..disk.deliveries import DeliveryLog
 from ..disk.files import lacks_space
 from ..wire.control import DeliveriesQuery, Gone, StoredDeliveries
 from ..wire.dialer import Conversation
-from ._members import MEMBER_ERRORS, BadAnswerError, Member, Members
+from ._members import MEMBER_ERRORS, Address, BadAnswerError, Members
 from ._off_loop import off_loop
 
 _PAUSE_S = 0.2  # before it looks for gaps again, or asks again when nobody could answer
@@ -98,7 +98,7 @@ class Backfill:
         self._lost = sorted([*self._lost, lost])
         return True
 
-    async def _fill_from(self, member: Member, target: _Target) -> int | None:
+    async def _fill_from(self, member: Address, target: _Target) -> int | None:
         """None if something was filled. Otherwise the next position that the member has; if it is behind, the same."""
         at, is_filled = target.at, False
         async with self._members.converse(member) as conversation:

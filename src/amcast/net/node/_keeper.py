@@ -16,7 +16,7 @@ from ..disk.deliveries import DeliveryLog
 from ..disk.files import lacks_space
 from ..wire.control import AppStatePart, AppStateQuery, NoAppState
 from ._backfill import Backfill
-from ._members import MEMBER_ERRORS, BadAnswerError, Member, Members
+from ._members import MEMBER_ERRORS, Address, BadAnswerError, Members
 from ._off_loop import off_loop
 from .application import Host
 
@@ -99,7 +99,7 @@ class Keeper:
                 return True
         return False
 
-    async def _fetch(self, member: Member, at_least: int) -> _Transfer | None:
+    async def _fetch(self, member: Address, at_least: int) -> _Transfer | None:
         """None if the member has no such state."""
         async with self._members.converse(member) as conversation:
             while True:

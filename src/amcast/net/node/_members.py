@@ -21,16 +21,16 @@ class BadAnswerError(Exception):
 MEMBER_ERRORS = (OSError, TimeoutError, RefusedError, PeerError, BadAnswerError)
 
 
-class Member(NamedTuple):
+class Address(NamedTuple):
     name: str
     address: tuple[str, int]
 
 
 class Members:
-    def __init__(self, members: list[Member], hello: Callable[[], Hello], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, members: list[Address], hello: Callable[[], Hello], tls: ssl.SSLContext | None) -> None:
         self.all = members
         self._hello = hello
         self._tls = tls
 
-    def converse(self, member: Member) -> AbstractAsyncContextManager[Conversation]:
+    def converse(self, member: Address) -> AbstractAsyncContextManager[Conversation]:
         return converse(partial(dial, member.address, self._hello(), self._tls, member.name))

@@ -43,7 +43,7 @@ _LOOK_S = 0.1  # between looks at a disk that is behind
 
 
 class Node(Outbox):
-    """`links` are filled in by the server before `start`."""
+    """`links` and `trace` are filled in by the server before `start`."""
 
     def __init__(
         self,
@@ -51,19 +51,15 @@ class Node(Outbox):
         name: str,
         records: RecordLog,
         deliveries: DeliveryLog,
-        trace: TraceWriter | None,
         rng: Random,
-        boot: int,
     ) -> None:
         self.config = config
         self.name = name
         self.id = config.process_id(name)
         self.topology = config.topology()
         self.group, _ = split_name(name)
-        self.boot = boot
-        self.records = records
         self.deliveries = deliveries
-        self.trace = trace
+        self.trace: TraceWriter | None = None
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
@@ -71,7 +67,7 @@ class Node(Outbox):
         self.links: dict[ProcessId, SendBuffer] = {}
         self.clients = Clients(config.limits)
         self.admission = self.clients.admission
-        self.barrier = DiskBarrier(records)
+        self.use_records(records)
         self.application: Host | None = None
         self.takes_input = True  # not while too much of what it took waits for the disk
         self.on_intake: Callable[[], None] = lambda: (
@@ -93,23 +89,30 @@ class Node(Outbox):
         self._is_turn_ending = False
         self._inputs = 0  # of this turn
         self._is_quiet = False  # the last turn had hardly any inputs
-        self._is_stopped = False
+        self.is_running = False  # no input is taken before `start`, nor after `stop`
         self._is_halted = False
         self._leads = False
 
     # -- life
 
-    def start(self) -> None:
+    def use_records(self, records: RecordLog) -> None:
+        """Before `start`: the log in which the process finds what it persisted."""
+        self.records = records
+        self.barrier = DiskBarrier(records)
+
+    def start(self, is_new: bool) -> None:
+        """A process that is not new and has no records has lost them: it knows that from `recover`."""
         records = self.records.recovered
-        if not self.records.is_new:
+        if records or not is_new:
             self.process.recover([self._codec.decode_record(data) for data in records])
         self.records.forget_recovered()
+        self.is_running = True
         self.process.on_boot(self)
         self._touch()
 
     def stop(self) -> None:
         """No input is taken any more. What the process issued before is still written, delivered and sent."""
-        self._is_stopped = True
+        self.is_running = False
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}
@@ -135,7 +138,7 @@ class Node(Outbox):
 
     def receive(self, sender: ProcessId, data: Frame | bytes) -> None:
         """A frame from a peer. Raises BadFrameError if it is no message of this protocol."""
-        if self._is_stopped:
+        if not self.is_running:
             return
         message = self._codec.decode_message(data)
         self.messages_in += 1
@@ -150,7 +153,7 @@ class Node(Outbox):
 
     def take(self, sender: ProcessId, message: IngressMessage) -> None:
         """A wire message from a client, checked by its connection."""
-        if self._is_stopped:
+        if not self.is_running:
             return
         self.messages_in += 1
         self._inputs += 1
@@ -165,7 +168,7 @@ class Node(Outbox):
             self._timers[key] = self._loop.call_later(_LOOK_S, self._fire, key)
             return
         self._timers.pop(key, None)
-        if not self._is_stopped:
+        if self.is_running:
             self.process.on_timer(key, self)
             self._touch()
 
@@ -178,7 +181,7 @@ class Node(Outbox):
     def _end_turn(self) -> None:
         if self._is_halted:
             return
-        while (self._zero_timers or self._to_self) and not self._is_stopped:
+        while (self._zero_timers or self._to_self) and self.is_running:
             timers, self._zero_timers = self._zero_timers, {}
             inbox, self._to_self = self._to_self, []
             for data in inbox:

@@ -1,4 +1,4 @@
-"""How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED and a reason.
+"""How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED or LOST and a reason.
 
 Links between processes, clients, and replicas that ask others for what they miss all dial here.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..security.tls import expect
-from .control import HELLO_LIMIT, Hello, Refused, Welcome, to_client_decoder, welcome_decoder
+from .control import HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
 from .framing import Frame, FrameProtocol, frame
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
@@ -30,6 +30,14 @@ class RefusedError(Exception):
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason)
         self.elsewhere = refused.elsewhere  # another process may say otherwise
+
+
+class LostError(Exception):
+    """The process answered LOST: it remembers more of this process than this process's own disk holds."""
+
+    def __init__(self, answer: Lost) -> None:
+        super().__init__(answer.reason)
+        self.answer = answer
 
 
 class Channel(FrameProtocol):
@@ -60,6 +68,8 @@ class Channel(FrameProtocol):
             return
         if isinstance(answer, Refused):
             self._fail(RefusedError(answer))
+        elif isinstance(answer, Lost):
+            self._fail(LostError(answer))
         elif not self.welcomed.done():
             self._on_frame = self._ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)
@@ -134,7 +144,7 @@ class Conversation:
         async with asyncio.timeout(timeout):
             answer = await self._answers.get()
         if isinstance(answer, Refused):
-            raise RefusedError(answer.reason)
+            raise RefusedError(answer)
         if isinstance(answer, Exception):
             raise answer
         return answer
