@@ -100,6 +100,11 @@ class Client(Process):
         self._retrying = False
         self.outstanding = 0  # messages
 
+    @property
+    def settled(self) -> int:
+        """All messages with lower sequence numbers were answered."""
+        return self._settled
+
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
         return self.new_messages(((dst, payload),))[0]
 

@@ -43,7 +43,8 @@ class ClientDriver(Outbox):
             handle.cancel()
         self._timers = {}
         if self._id is not None:
-            await self.trunk.leave(self._id)
+            settled = self.process.settled if hasattr(self, "process") else 0  # there is none if it could not be made
+            await self.trunk.leave(self._id, settled)
 
     # -- what the trunk calls
 

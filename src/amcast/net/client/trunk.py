@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ _LINK_BYTES = 64 << 20
 _TURN_SESSIONS = 32
 _LOOK_S = 0.005
 RETRY_S = 0.2
+_GOODBYE_S = 0.5
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -94,21 +96,23 @@ class Trunk:
     def share(self, id_: ProcessId, session: Session) -> None:
         self._sessions[id_] = session
 
-    async def leave(self, id_: ProcessId) -> None:
-        """The last session that leaves closes the connections."""
+    async def leave(self, id_: ProcessId, settled: int) -> None:
+        """Says good-bye for a session whose messages below `settled` were answered. The last one closes connections."""
         session = self._sessions.pop(id_, None)
         if session is not None:
             self._woken.pop(session, None)
         self._tickets.pop(id_, None)
+        channels = list(self._channels.values())
+        for channel in channels:
+            channel.say(Detach(id_, settled))
         if self._tickets:
-            for channel in self._channels.values():
-                channel.say(Detach(id_))
             return
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _close_all(channels)
 
     @property
     def layout(self) -> Layout:
@@ -160,7 +164,7 @@ class Trunk:
                 finally:
                     buffer.attach(None)
                     self._channels.pop(process, None)
-                    channel.transport.abort()
+                    channel.transport.close()
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, UsageError) as error:
@@ -262,6 +266,16 @@ class Trunk:
             buffer.flush()
         if self._woken:
             self._touch()
+
+
+async def _close_all(channels: list[Channel]) -> None:
+    """Connections that are closing write what is left to write. A process that does not read it gets no more time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            for channel in channels:
+                await channel.is_lost.wait()
+    for channel in channels:
+        channel.transport.abort()
 
 
 def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:

@@ -25,10 +25,12 @@ from ...core import (
     encode,
     unpack_deliveries,
 )
+from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
+from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
@@ -62,6 +64,7 @@ class Node(Outbox):
         self.records = records
         self.deliveries = deliveries
         self.trace = trace
+        self._client_trace = None if trace is None else ClientTrace(trace)
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
@@ -136,10 +139,17 @@ class Node(Outbox):
         self.messages_in += 1
         self._inputs += 1
         if self.trace is not None:
-            self.trace.multicast_all(message.handed_over(), time.time_ns() // 1_000)
+            self._trace_handed_over(message.handed_over())
         self.process.on_message(sender, message, self)
         if not self._is_turn_ending:
             self._touch()
+
+    def forget_client(self, client: ProcessId, channel: ClientChannel, settled: int = 0) -> None:
+        """The client left this connection; all its messages below `settled` were answered, it says."""
+        self.clients.detach(client, channel)
+        # A node that stops closes the connections itself. A client that is on another one by now has not left.
+        if self._client_trace is not None and not self._is_stopped and client not in self.clients.channels:
+            self._client_trace.left(client, settled)
 
     def _fire(self, key: TimerKey) -> None:
         self._timers.pop(key, None)
@@ -342,6 +352,13 @@ class Node(Outbox):
         self._touch()
 
     # -- trace
+
+    def _trace_handed_over(self, messages: Sequence[AppMessage]) -> None:
+        assert self.trace is not None and self._client_trace is not None
+        self.trace.multicast_all(messages, time.time_ns() // 1_000)
+        channels = self.clients.channels
+        # Frames of a client that left before may arrive after its good-bye.
+        self._client_trace.heard([message for message in messages if message.id >> SEQ_BITS in channels])
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:

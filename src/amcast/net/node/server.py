@@ -80,6 +80,11 @@ class NodeServer:
 
     def _make_node(self, folder: Path, name: str, boot: int) -> Node:
         config = self.config
+        trace = None
+        if config.trace:  # first: each boot that is counted has a trace, even if its logs can't be opened
+            group, _ = split_name(name)
+            raw = config.path(config.data) / "trace"
+            trace = TraceWriter(raw, self.ids[name], group, boot, config.trace_wire)
         deliveries = DeliveryLog.open(
             folder / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
         )
@@ -92,11 +97,6 @@ class NodeServer:
         )
         if records.note is not None:
             logger.warning("%s", records.note)
-        trace = None
-        if config.trace:
-            group, _ = split_name(name)
-            folder = config.path(config.data) / "trace"
-            trace = TraceWriter(folder, self.ids[name], group, boot, config.trace_wire)
         return Node(config, name, records, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
 
     def _make_link(self, peer: str) -> Link:

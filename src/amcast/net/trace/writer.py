@@ -22,7 +22,7 @@ from ...core.batch import common_size
 from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
-from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MULTICAST_RUN, STATE, Header
+from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MAGIC, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
@@ -149,6 +149,8 @@ class TraceWriter:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
+            if isinstance(error, FileExistsError):
+                _mark_broken(path)
             self._stop(error)
             return _NO_FILE
         self._write(file, header.encode())
@@ -172,3 +174,14 @@ class TraceWriter:
         for file, _ in self._files:
             with suppress(OSError):
                 os.pwrite(file, end, END_AT)
+
+
+def _mark_broken(path: Path) -> None:
+    """Marks a file of another boot with this number: rows of this process are missing, since this boot has no place."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if os.pread(file, len(MAGIC), 0) == MAGIC:
+                os.pwrite(file, FAILED, END_AT)
+        finally:
+            os.close(file)
