@@ -293,6 +293,7 @@ def _judge(cluster: ProxiedCluster, load: Load, drained: bool, done: list[str]) 
         "acknowledged": len(load.acknowledged),
         "deliveries": report.deliveries,
         "verdict": verdict.verdict,
+        "missing": list(run.info.missing),
         "violations": [violation.explanation for violation in verdict.violations[:5]],
         "lost": len(lost),
         "duplicates": sum(count > 1 for count in delivered.values()),

@@ -74,7 +74,7 @@ class ClientService:
                 self._on_attach(message)
             case Detach():
                 # The id stays in `sessions`: frames that it sent before may arrive after this one.
-                self._node.clients.detach(message.client, self)
+                self._node.forget_client(message.client, self, message.settled)
             case Follow() | Unfollow() | StatusQuery():
                 self._observer.take(message)
             case IngressMessage():
@@ -89,7 +89,7 @@ class ClientService:
     def leave(self) -> None:
         """The connection is lost."""
         for client in self.sessions:
-            self._node.clients.detach(client, self)
+            self._node.forget_client(client, self)
 
     def _on_attach(self, message: Attach) -> None:
         if not self._server.tickets.is_valid(message.client, self._name, message.ticket):

@@ -29,11 +29,13 @@ from ..disk.files import sync_folder
 from ..disk.records import Durability
 from ..layout import DataLayout, difference, layout_of
 from ..system import system
+from ..trace.collect import Boots
 from ..wire.control import Life
 from ._witnesses import PEERS, write_peers
 
 IDENTITY = "identity"
 _LOCK = "lock"
+_IDLE_MAX = 1_000
 _BEFORE_IDENTITY = "boot"  # a file of versions that did not write down whose a folder is
 
 
@@ -51,6 +53,8 @@ class FolderIdentity(msgspec.Struct, frozen=True):
     state: State
     incarnation: int = 0
     boot: int = 0  # how often the process was started, over all incarnations
+    took_part: int = 0  # the last boot that the others let in
+    idle: tuple[int, ...] = ()  # boots that ended before that: they did nothing, and have no trace
 
 
 def format_folder(config: ClusterConfig, name: str, state: State = State.NEW) -> None:
@@ -149,6 +153,7 @@ class DataFolder:
         self._identity = replace(
             identity,
             boot=identity.boot + 1,
+            idle=_idle_after(identity),
             incarnation=identity.incarnation + (is_memory and not is_first),
             state=State.LOST if is_memory else identity.state,
         )
@@ -202,6 +207,12 @@ class DataFolder:
                 self._identity = replace(self._identity, state=State.USED)
                 self._write()
 
+    def mark_started(self) -> None:
+        """From now on this boot leaves a trace."""
+        with self._changing:
+            self._identity = replace(self._identity, took_part=self.boot)
+            self._write()
+
     def begin_incarnation(self, known: Life) -> None:
         """The records are lost: from now on this process is another one, which nobody has heard anything of yet."""
         with self._changing:
@@ -217,6 +228,21 @@ class DataFolder:
 
     def _write(self) -> None:
         write_checked(self.path / IDENTITY, IDENTITY, self._identity)
+
+
+def _idle_after(identity: FolderIdentity) -> tuple[int, ...]:
+    is_idle = identity.boot > 0 and identity.took_part != identity.boot
+    return (*identity.idle[-_IDLE_MAX:], identity.boot) if is_idle else identity.idle
+
+
+def boots_of(folder: Path) -> Boots | None:
+    """How often the process of this folder was started. None if the folder does not say so."""
+    try:
+        identity = read_checked(folder / IDENTITY, IDENTITY, FolderIdentity)
+    except (OSError, UsageError):
+        return None
+    idle = identity.idle if identity.took_part == identity.boot else (*identity.idle, identity.boot)
+    return Boots(identity.boot, frozenset(idle) - {0})
 
 
 def _refuse_unformatted(path: Path, name: str) -> None:

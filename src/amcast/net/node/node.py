@@ -25,11 +25,13 @@ from ...core import (
     encode,
     unpack_deliveries,
 )
+from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..system import system
+from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
@@ -60,6 +62,7 @@ class Node(Outbox):
         self.group, _ = split_name(name)
         self.deliveries = deliveries
         self.trace: TraceWriter | None = None
+        self._client_trace: ClientTrace | None = None
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
@@ -110,6 +113,10 @@ class Node(Outbox):
         self.process.on_boot(self)
         self._touch()
 
+    def use_trace(self, trace: TraceWriter) -> None:
+        self.trace = trace
+        self._client_trace = ClientTrace(trace)
+
     def stop(self) -> None:
         """No input is taken any more. What the process issued before is still written, delivered and sent."""
         self.is_running = False
@@ -158,10 +165,17 @@ class Node(Outbox):
         self.messages_in += 1
         self._inputs += 1
         if self.trace is not None:
-            self.trace.multicast_all(message.handed_over(), system().wall_us())
+            self._trace_handed_over(message.handed_over())
         self.process.on_message(sender, message, self)
         if not self._is_turn_ending:
             self._touch()
+
+    def forget_client(self, client: ProcessId, channel: ClientChannel, settled: int = 0) -> None:
+        """The client left this connection; all its messages below `settled` were answered, it says."""
+        self.clients.detach(client, channel)
+        # A node that stops closes the connections itself. A client that is on another one by now has not left.
+        if self._client_trace is not None and self.is_running and client not in self.clients.channels:
+            self._client_trace.left(client, settled)
 
     def _fire(self, key: TimerKey) -> None:
         if not self.takes_input:
@@ -407,6 +421,13 @@ class Node(Outbox):
         return self.records.is_settled and not self.barrier.is_up and not self._is_turn_ending
 
     # -- trace
+
+    def _trace_handed_over(self, messages: Sequence[AppMessage]) -> None:
+        assert self.trace is not None and self._client_trace is not None
+        self.trace.multicast_all(messages, system().wall_us())
+        channels = self.clients.channels
+        # Frames of a client that left before may arrive after its good-bye.
+        self._client_trace.heard([message for message in messages if message.id >> SEQ_BITS in channels])
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:

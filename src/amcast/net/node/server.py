@@ -118,13 +118,12 @@ class NodeServer:
         self._records_found = records.synced
         return records
 
-    def _open_trace(self) -> TraceWriter | None:
+    def _open_trace(self) -> None:
         """When it is certain which boot this is: a process that lost its disk may have counted one that was before."""
         config, node = self.config, self.node
-        if not config.trace:
-            return None
-        path = config.path(config.data) / "trace"
-        return TraceWriter(path, node.id, node.group, self.folder.boot, config.trace_wire)
+        if config.trace:
+            path = config.path(config.data) / "trace"
+            node.use_trace(TraceWriter(path, node.id, node.group, self.folder.boot, config.trace_wire))
 
     def _make_host(self, machine: StateMachine, folder: Path) -> Host:
         is_durable = self.config.durability is not Durability.MEMORY
@@ -192,7 +191,8 @@ class NodeServer:
             self._become_lost(lost)
         if not self.folder.is_new and not self.node.records.recovered and not self._may_lose_disk(None):
             return
-        self.node.trace = self._open_trace()
+        self.folder.mark_started()
+        self._open_trace()
         self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
             self.host.recover()

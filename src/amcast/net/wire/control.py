@@ -78,6 +78,7 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
     """From now on this connection does not speak for this client id."""
 
     client: ProcessId
+    settled: int = 0  # all its messages with lower sequence numbers were answered
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
