@@ -251,6 +251,8 @@ class OrderingGroup(Replica):
         self._ordered = loaded.ordered
         self._seen.load(loaded.seen)
         self._deliveries.load(loaded.deliveries, out, loaded.owed.get(self._group, ()))
+        known = self._seen.is_known
+        self._proposed = {id_: message for id_, message in self._proposed.items() if not known(id_)}
         for group, debt in self._debts.items():
             proposed = [message for message in self._proposed.values() if group in message.dst]
             debt.load(loaded.owed.get(group, ()), proposed)
