@@ -18,15 +18,17 @@ from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
 from amcast.net.node.application import read_snapshot
 
-from .clusters import run
+from .clusters import eventually, run
 from .test_net_backfill import FORGETFUL
 from .test_net_deliveries import read_all
 
 ROOT = Path(__file__).parents[2]
 NODE = """
 import sys
+import time
 from pathlib import Path
 from amcast.core import UsageError
+from amcast.net import system
 from amcast.net.config import load_config
 from amcast.net.run import run_node
 from tests.net.test_net_cluster import Ledger
@@ -37,6 +39,12 @@ class Machine(Ledger):
             raise ConnectionError("no route to host")
         super().apply(position, message)
 
+if len(sys.argv) > 3:  # the disk takes so long for a sync
+    fdatasync = system._fdatasync
+    def slow(fd):
+        time.sleep(float(sys.argv[3]))
+        fdatasync(fd)
+    system._fdatasync = slow
 try:
     run_node(load_config(Path(sys.argv[1])), sys.argv[2], Machine())
 except UsageError as error:
@@ -51,10 +59,13 @@ class Processes:
         self._logs = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, *options: str) -> None:
         with (self._logs / f"{name}.txt").open("ab") as log:
-            command = [sys.executable, "-c", NODE, str(self.file), name]
+            command = [sys.executable, "-c", NODE, str(self.file), name, *options]
             self._running[name] = subprocess.Popen(command, cwd=ROOT, stderr=log)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
 
     def log_of(self, name: str) -> str:
         return (self._logs / f"{name}.txt").read_text()
@@ -129,6 +140,54 @@ def test_restarts_in_turn_lose_nothing(tmp_path: Path, number: signal.Signals) -
                 assert [message.payload for message, _ in read_all(log)] == expected
                 log.close()
                 assert read_snapshot(folder / "application.state") == (sent, b"\n".join(expected))
+        finally:
+            processes.kill_all()
+
+    run(test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_after_s", [0.02, 0.2, None])
+def test_a_stop_in_the_middle_of_snapshots_loses_nothing(tmp_path: Path, kill_after_s: float | None) -> None:
+    """On a slow disk, with SIGKILL soon after SIGTERM or without."""
+
+    async def test() -> None:
+        options = {"paxos": {"snapshot_every": 5}, "history_max": 1}
+        processes = Processes(tmp_path / "c", groups=1, replicas=1, durability=Durability.SYNC, options=options)
+        acknowledged: list[bytes] = []
+
+        async def send_for_ever(client: AsyncClient, sender: int) -> None:
+            for number in range(1_000_000):
+                payload = b"%d of %d" % (number, sender)
+                await client.multicast(["g1"], payload, timeout=60)
+                acknowledged.append(payload)
+
+        try:
+            processes.start("g1.p0", "0.03")
+            client = await opened(processes.config)
+            senders = [asyncio.create_task(send_for_ever(client, sender)) for sender in range(8)]
+            await eventually(lambda: len(acknowledged) > 40, "messages flow", timeout=60)
+            processes.signal("g1.p0", signal.SIGTERM)
+            if kill_after_s is not None:
+                await asyncio.sleep(kill_after_s)
+                processes.signal("g1.p0", signal.SIGKILL)
+            await processes.end("g1.p0")
+            for sender in senders:
+                sender.cancel()
+            await asyncio.gather(*senders, return_exceptions=True)
+            await client.__aexit__(None, None, None)
+            processes.start("g1.p0")
+            client = await opened(processes.config)
+            await client.multicast(["g1"], b"last", timeout=60)
+            await client.__aexit__(None, None, None)
+            assert await processes.end("g1.p0", signal.SIGTERM) == 0
+            folder = processes.config.data_folder("g1.p0")
+            log = DeliveryLog.open(folder / "deliveries", Durability.SYNC)
+            delivered = [message.payload for message, _ in read_all(log)]
+            log.close()
+            assert set(acknowledged) <= set(delivered)
+            assert len(set(delivered)) == len(delivered)
+            assert read_snapshot(folder / "application.state") == (len(delivered), b"\n".join(delivered))
         finally:
             processes.kill_all()
 

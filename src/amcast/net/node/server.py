@@ -209,7 +209,7 @@ class NodeServer:
         self.node.records.commit()
         deadline_s = self.loop.time() + _SPACE_S
         while not self.node.is_settled and not self.failure.done():
-            if not self.node.records.waits_for_space:
+            if not self.node.waits_for_space:
                 deadline_s = self.loop.time() + _SPACE_S
             elif self.loop.time() >= deadline_s:
                 logger.warning("%s stops though the disk is full: what is not written is undone", self.node.name)
