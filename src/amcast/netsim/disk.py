@@ -13,6 +13,7 @@ import os
 from pathlib import PurePath
 from random import Random
 
+_PAGE = 4_096  # bytes that the kernel writes together
 _SECTOR = 512  # bytes that a disk writes as a whole or not at all
 
 
@@ -34,13 +35,19 @@ class File:
         self.pending.append((size, None))
 
     def sync(self) -> None:
+        """The kernel writes whole pages, also what a failed sync had left in them."""
         for offset, data in self.pending:
             _apply(self.durable, offset, data)
+            if data:
+                start = offset // _PAGE * _PAGE
+                end = -(-(offset + len(data)) // _PAGE) * _PAGE
+                _write(self.durable, start, bytes(self.data[start:end]))
+        del self.durable[len(self.data) :]
         self.pending.clear()
 
     def forget_pending(self) -> None:
-        """After a failed sync the kernel takes the pages for clean: no later sync writes them."""
-        self.pending.clear()
+        """After a failed sync the kernel takes the pages for clean: no later sync writes them, unless they change."""
+        self.pending = [change for change in self.pending if change[1] is None]
 
     def lose_power(self, rng: Random) -> None:
         if self.pending:
@@ -190,9 +197,16 @@ class Disk:
         entry = self.entry(old)
         if entry is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(old))
-        if old.parent != new.parent:
-            raise NotImplementedError("nodes rename files within a folder")
-        self.folder(new.parent).link(new.name, entry, old.name)
+        if old.parent == new.parent:
+            self.folder(new.parent).link(new.name, entry, old.name)
+            return
+        # A file system has one journal for all folders: a file that moves is never in both, nor in none.
+        for path in (new, old):
+            self.folder(path.parent).sync()
+        self.folder(new.parent).link(new.name, entry)
+        self.folder(old.parent).unlink(old.name)
+        for path in (new, old):
+            self.folder(path.parent).sync()
 
     def unlink(self, path: PurePath) -> None:
         self.file(path)

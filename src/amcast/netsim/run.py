@@ -232,7 +232,10 @@ def _quiet(simulation: NodeSimulation) -> Iterator[None]:
 
 
 def simulate_nodes(scenario: NodeScenario, records_log: bool = False) -> NodeResult:
-    return NodeSimulation(scenario, records_log).run()
+    try:
+        return NodeSimulation(scenario, records_log).run()
+    finally:
+        gc.collect()  # nodes and connections refer to each other, and each has a large buffer
 
 
 def read_scenario(data: bytes) -> NodeScenario:
