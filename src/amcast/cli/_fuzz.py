@@ -65,6 +65,9 @@ def register(app: typer.Typer) -> None:
         jobs: Annotated[int, typer.Option(help="Processes to use; all cores if 0.", min=0)] = 0,
         keep_going: Annotated[bool, typer.Option(help="Do not stop at the first violation.")] = False,
         out: Annotated[Path, typer.Option(help="Where a counterexample is written.")] = Path("counterexamples"),
+        resume: Annotated[
+            Path | None, typer.Option(help="A file that remembers which seeds are done: they are not run again.")
+        ] = None,
         as_json: JsonOption = False,
     ) -> None:
         """Run many seeds with random faults; shrink and explain the first that breaks a protocol.
@@ -94,7 +97,8 @@ def register(app: typer.Typer) -> None:
                 Job(each, seed, kinds, replicas, groups, driver, durability)
                 for seed in range(first_seed, first_seed + seeds)
             ]
-            results.append(_fuzz_protocol(each, todo, faults, jobs, keep_going, out, as_json))
+            done = Done(resume, todo[0], faults)
+            results.append(_fuzz_protocol(each, done.left(todo), done, faults, jobs, keep_going, out, as_json))
         if as_json:
             print_json(results[0] if len(results) == 1 else results)
         if any(result["violations"] for result in results):
@@ -111,6 +115,8 @@ def _run_job(job: Job) -> FuzzResult | NodeFuzzResult:
 
 def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResult]:
     """In the order of seeds, so that the first finding is the same however many cores there are."""
+    if not todo:
+        return
     workers = min(jobs or os.cpu_count() or 1, len(todo))
     if workers == 1:
         yield from map(_run_job, todo)
@@ -126,8 +132,38 @@ def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResul
                 worker.terminate()
 
 
+class Done:
+    """Remembers in a file up to which seed a fuzz has come, so that a long one can be stopped and goes on there."""
+
+    def __init__(self, path: Path | None, job: Job, faults: str) -> None:
+        self._path = path
+        self._key = f"{job.protocol} from {job.seed} --faults {faults}{job.options()}"
+        self._next: dict[str, int] = {}
+        if path is not None and path.exists():
+            try:
+                self._next = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path} does not say which seeds are done: {error}") from error
+
+    def left(self, todo: list[Job]) -> list[Job]:
+        return [job for job in todo if job.seed >= self._next.get(self._key, job.seed)]
+
+    def add(self, seed: int) -> None:
+        """All seeds up to this one are done."""
+        if self._path is None:
+            return
+        self._next[self._key] = seed + 1
+        draft = self._path.with_suffix(".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._next), indent=2))
+            draft.replace(self._path)
+        except OSError as error:
+            raise UsageError(f"can't write {self._path}: {error.strerror}") from error
+
+
 def _fuzz_protocol(
-    name: str, todo: list[Job], faults: str, jobs: int, keep_going: bool, out: Path, as_json: bool
+    name: str, todo: list[Job], done: Done, faults: str, jobs: int, keep_going: bool, out: Path, as_json: bool
 ) -> dict[str, Any]:
     totals = {"seeds": 0, "messages": 0, "deliveries": 0, "wire_messages": 0, "faults_injected": 0}
     findings: list[Finding | NodeFinding] = []
@@ -144,8 +180,9 @@ def _fuzz_protocol(
                 findings.append(result.finding)
                 if not keep_going:
                     break
+            done.add(result.seed)
     violations = [_describe(finding, todo[0], faults, out, as_json) for finding in findings]
-    document = {"protocol": name, "replicas": todo[0].replicas or protocol(name).replicas, **totals}
+    document = {"protocol": name, "replicas": (todo and todo[0].replicas) or protocol(name).replicas, **totals}
     if not as_json:
         _show_totals(document, len(violations))
     return {**document, "violations": violations}
