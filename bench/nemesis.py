@@ -230,10 +230,10 @@ class Load:
 
 async def torment(folder: Path, protocol: str, rounds: int, seed: int, clients: int, disks: bool) -> dict[str, object]:
     config = plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True)
+    mounted = _mount_disks(config) if disks else []
     ProxiedCluster.create(folder, config)
     cluster = ProxiedCluster(folder)
     await cluster.connect_links()
-    mounted = _mount_disks(cluster) if disks else []
     done: list[str] = []
     load = Load(cluster, clients)
     loading = asyncio.create_task(asyncio.sleep(0))
@@ -264,11 +264,11 @@ async def torment(folder: Path, protocol: str, rounds: int, seed: int, clients: 
             subprocess.run(["umount", "-l", str(path)], check=False)
 
 
-def _mount_disks(cluster: ProxiedCluster) -> list[Path]:
+def _mount_disks(config: ClusterConfig) -> list[Path]:
     """A small disk for the data of each process, if this user may mount."""
     mounted: list[Path] = []
-    for name in cluster.names:
-        path = cluster.config.data_folder(name)
+    for entry in config.process:
+        path = config.data_folder(entry.id)
         path.mkdir(parents=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
         if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
@@ -293,6 +293,7 @@ def _judge(cluster: ProxiedCluster, load: Load, drained: bool, done: list[str]) 
         "acknowledged": len(load.acknowledged),
         "deliveries": report.deliveries,
         "verdict": verdict.verdict,
+        "missing": list(run.info.missing),
         "violations": [violation.explanation for violation in verdict.violations[:5]],
         "lost": len(lost),
         "duplicates": sum(count > 1 for count in delivered.values()),
