@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -348,6 +349,8 @@ class NodeServer:
         while not done.wait(0.05):
             if self._is_closing:  # it waits for this thread, and performs nothing any more
                 raise ClosingError
+        if self.node.is_log_full:
+            raise OSError(errno.ENOSPC, "the delivery log can't go on")  # and the snapshot waits as well
         deliveries.sync()
 
     def _on_disk_failure(self, error: OSError) -> None:
