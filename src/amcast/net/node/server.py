@@ -94,7 +94,11 @@ class NodeServer:
     def _make_node(self, path: Path, name: str) -> Node:
         config = self.config
         deliveries = DeliveryLog.open(
-            path / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
+            path / "deliveries",
+            config.durability,
+            config.keep_messages,
+            config.limits.segment_bytes,
+            has_batches=config.spec().takes_batches,
         )
         records = self._open_records(deliveries)
         if self.folder.state is State.USED and not records.recovered:
@@ -112,6 +116,7 @@ class NodeServer:
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
             before_first=partial(self.folder.mark_used, self.folder.incarnation),
+            segment_bytes=self.config.limits.segment_bytes,
         )
         if records.note is not None:
             logger.warning("%s", records.note)
