@@ -60,7 +60,7 @@ class NodeServer:
         self.security = ProcessCredentials.load(config, name, logger.warning)
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
         self.tickets = self.security.tickets
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason
@@ -371,7 +371,7 @@ class NodeServer:
             old.close()
 
     def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.observers.discard(connection)
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
