@@ -309,9 +309,9 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
-    def write(self, buffer: SendBuffer, framed: bytes) -> None:
+    def write(self, buffer: SendBuffer, framed: bytes, is_owed: bool = False) -> None:
         """Sends what the server says on a client's connection, such as BUSY or a chunk of deliveries."""
-        if buffer.add(framed):
+        if buffer.add(framed, is_owed):
             self._dirty.append(buffer)
         if not self._is_turn_ending:
             self._touch()

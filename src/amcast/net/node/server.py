@@ -61,7 +61,7 @@ class NodeServer:
         self.security = ProcessCredentials.load(config, name, logger.warning)
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
         self.tickets = self.security.tickets
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason
@@ -95,7 +95,11 @@ class NodeServer:
     def _make_node(self, path: Path, name: str) -> Node:
         config = self.config
         deliveries = DeliveryLog.open(
-            path / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
+            path / "deliveries",
+            config.durability,
+            config.keep_messages,
+            config.limits.segment_bytes,
+            has_batches=config.spec().takes_batches,
         )
         records = self._open_records(deliveries)
         if self.folder.state is State.USED and not records.recovered and not self.is_alone(name):
@@ -113,6 +117,7 @@ class NodeServer:
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
             before_first=partial(self.folder.mark_used, self.folder.incarnation),
+            segment_bytes=self.config.limits.segment_bytes,
         )
         if records.note is not None:
             logger.warning("%s", records.note)
@@ -377,7 +382,7 @@ class NodeServer:
             old.close()
 
     def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.observers.discard(connection)
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
