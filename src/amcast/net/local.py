@@ -157,6 +157,10 @@ class LocalCluster:
         """Where the process reads its configuration."""
         return self.folder / CONFIG
 
+    def command(self, name: str) -> list[str]:
+        """The program of a node. One with an application in it takes the same two arguments: `pid` looks for them."""
+        return [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
+
     def log_file(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
@@ -172,10 +176,13 @@ class LocalCluster:
             raise UsageError(f"{name} is running already")
         log = self.log_file(name)
         log.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
         with log.open("ab") as out:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                self.command(name),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self._children[name] = child
         pids = self.folder / "pids"
