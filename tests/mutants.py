@@ -80,6 +80,7 @@ class ForgetfulAcceptor(Acceptor):
         super().recover([r for r in records if not isinstance(r, PromiseRecord)])
         self.promised = initial
         self.is_member = True
+        self.incarnation = self.incarnation if records else 0
 
 
 def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:

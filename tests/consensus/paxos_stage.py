@@ -11,7 +11,8 @@
     crash p0, restart p0, restart p0 without its disk
     quietly rest            any step, without a word of what happened
 
-Ballot 1.p2 is the one of round 1 that p2 owns. Acknowledgements of heartbeats are not told.
+Ballot 1.p2 is the one of round 1 that p2 owns. Incarnation 2b has the number 2, and the second nonce that was drawn.
+Acknowledgements of heartbeats are not told.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from amcast.consensus.multipaxos.messages import (
     Learn,
     MemberRecord,
     Nack,
+    Outdated,
     Prepare,
     Promise,
     PromiseRecord,
@@ -45,6 +47,8 @@ from amcast.consensus.multipaxos.messages import (
     Vote,
     VoteRecord,
     decode_readd,
+    nonce_of,
+    number_of,
     owner_of,
     round_of,
 )
@@ -59,7 +63,7 @@ class PaxosStage(Cluster):
         self.said: list[str] = []  # what happened in this step
         self._handed_up: list[str] = []  # told after the effects of the same input
         self._cut_off: set[ProcessId] = set()
-        self._incarnations: dict[int, int] = {0: 0}  # numbers that are drawn, by their order
+        self._nonces: dict[int, str] = {}  # letters for those that are drawn, by their order
 
     # -- steps
 
@@ -160,6 +164,8 @@ class PaxosStage(Cluster):
                 return f"after all instances below {said.next}, values {_state(said.state)}"
             case Rejoin() | MemberRecord():
                 return f"incarnation {self._incarnation(said.incarnation)}"
+            case Outdated():
+                return f"incarnation {self._incarnation(said.known)} is known"
             case Readmission():
                 known = f"ballot {_ballot(said.ballot)}, decided below {said.decided}"
                 return f"incarnation {self._incarnation(said.incarnation)}, {known}"
@@ -174,8 +180,12 @@ class PaxosStage(Cluster):
             case _:
                 raise AssertionError(f"no words for {said}")
 
-    def _incarnation(self, drawn: int) -> int:
-        return self._incarnations.setdefault(drawn, len(self._incarnations))
+    def _incarnation(self, incarnation: int) -> str:
+        """Number 2 of the process's second life is 2b."""
+        if not incarnation:
+            return "0"
+        letter = self._nonces.setdefault(nonce_of(incarnation), chr(ord("a") + len(self._nonces)))
+        return f"{number_of(incarnation)}{letter}"
 
 
 _STEPS: tuple[tuple[str, Callable[..., object]], ...] = (

@@ -27,7 +27,7 @@ def test_a_script_plays_as_written(path: Path, request: pytest.FixtureRequest) -
 
 
 def test_all_scripts_are_there() -> None:
-    names = ["catch-up", "cut-off-leader", "duel", "election", "lost-disk", "snapshot"]
+    names = ["catch-up", "cut-off-leader", "duel", "election", "lost-disk", "lost-twice", "snapshot"]
     assert [path.stem for path in SCRIPTS] == names
 
 

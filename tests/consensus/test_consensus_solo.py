@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amcast.consensus import Decided, SnapshotDue, Solo, StateReceived
+from msgspec.structs import replace
+
+from amcast.consensus import Decided, PaxosConfig, SnapshotDue, Solo, StateReceived
 from amcast.consensus.solo import SoloEntry, SoloSnapshot, SoloStart
 from amcast.core import encode
 from tests.consensus.paxos_harness import Box, Persist, SetTimer
@@ -10,9 +12,12 @@ from tests.consensus.paxos_harness import Box, Persist, SetTimer
 KEY = "log.1.propose"
 
 
-def started(records: list[object] | None = None, snapshot_every: int = 100) -> tuple[Solo, list[object]]:
+CONFIG = PaxosConfig(snapshot_every=100)
+
+
+def started(records: list[object] | None = None, **limits: int) -> tuple[Solo, list[object]]:
     """A log, and what it hands up when it starts."""
-    log = Solo(1, 7, snapshot_every)
+    log = Solo(1, 7, replace(CONFIG, **limits))
     if records is not None:
         log.recover(records)
     return log, log.on_boot(Box())
@@ -41,10 +46,10 @@ def test_it_leads_from_the_start() -> None:
 
 
 def test_the_first_start_formats_the_disk_and_later_ones_do_not() -> None:
-    log, box = Solo(1, 7, 100), Box()
+    log, box = Solo(1, 7, CONFIG), Box()
     log.on_boot(box)
     assert box.effects == [Persist(SoloStart(), False)]
-    log, box = Solo(1, 7, 100), Box()
+    log, box = Solo(1, 7, CONFIG), Box()
     log.recover([SoloStart()])
     assert log.on_boot(box) == []
     assert box.effects == []
@@ -74,6 +79,23 @@ def test_it_recovers_from_a_snapshot_and_what_came_after() -> None:
     assert order(log, "c")[0] == [Decided(2, encode(["c"]))]
     _, handed = started([SoloSnapshot(2, b"state"), SoloEntry(2, b"c")])
     assert handed == [StateReceived(b"state"), Decided(2, b"c")]
+
+
+def test_a_snapshot_is_due_after_so_many_bytes() -> None:
+    log, _ = started(snapshot_bytes=10)
+    assert order(log, "abcd")[0] == [Decided(0, encode(["abcd"]))]  # 6 bytes
+    assert order(log, "efgh")[0] == [Decided(1, encode(["efgh"])), SnapshotDue()]
+    log.compact(b"state", Box())
+    assert order(log, "ijkl")[0] == [Decided(2, encode(["ijkl"]))]
+
+
+def test_bytes_from_before_a_restart_count_for_the_next_snapshot() -> None:
+    records = [SoloSnapshot(2, b"state"), SoloEntry(2, b"123456")]
+    log, handed = started(records, snapshot_bytes=10)
+    assert handed == [StateReceived(b"state"), Decided(2, b"123456")]
+    assert order(log, "abcd")[0] == [Decided(3, encode(["abcd"])), SnapshotDue()]
+    _, handed = started([*records, SoloEntry(3, b"1234")], snapshot_bytes=10)
+    assert handed[-1] == SnapshotDue()
 
 
 def test_without_its_disk_it_stays_silent() -> None:

@@ -47,7 +47,7 @@ class Driver:
 
     def perform(self, effect: str) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self.done.append, effect)
+            self.barrier.hold(0, self.done.append, effect)
         else:
             self.done.append(effect)
 

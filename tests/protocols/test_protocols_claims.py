@@ -74,6 +74,7 @@ SHARED = (
     paxos.Learn(1, 2, (b"v", b"")),
     paxos.State(1, 2, {1: 5}, b"s"),
     paxos.Rejoin(1, 2),
+    paxos.Outdated(1, 2),
     paxos.Readmission(1, 2, 3, 4),
 )
 

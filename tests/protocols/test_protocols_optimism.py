@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from amcast.check import check_run
-from amcast.core import ProcessId, UsageError, encode
+from amcast.core import ProcessId, UsageError, app_message, encode, grid, message_id, timestamp
+from amcast.protocols.optimistic.ingress import home_of
+from amcast.protocols.optimistic.merge import END_OF_TIME
+from amcast.protocols.optimistic.messages import SKEW_MAX_US, TIME_MAX, BarrierRequest, FrMcast
 from amcast.protocols.optimistic.proposals import Proposals
 from amcast.protocols.optimistic.reconfiguration import Reconfiguration
+from amcast.protocols.optimistic.source import Source
 from amcast.protocols.optimistic.window import SAMPLES, WaitWindow
 from amcast.sim import FaultPlan, Scenario, scenario, simulate
-from amcast.sim.faults import KINDS, Skew
+from amcast.sim.faults import KINDS, Crash, Skew
 from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.run import Simulation
 from amcast.trace import FINAL, OPTIMISTIC, Run
@@ -128,6 +132,56 @@ def test_most_guesses_are_right_in_a_wide_area_network_with_skewed_clocks() -> N
     rng = Random(3)
     skewed = FaultPlan(tuple(Skew(1, process, rng.randint(-9_999, 9_999), 0.0) for process in range(9)))
     assert mean_accuracy(optimistic_run("wan", 200_000, skewed, groups=3)) > 0.95
+
+
+# -- clocks that are wrong
+
+YEAR_US = 365 * 24 * 3_600 * 1_000_000
+
+
+@pytest.mark.parametrize("name", ["oam", "oam-baseline"])
+@pytest.mark.parametrize("offset_us", [10 * YEAR_US, 1 << 60, -10 * YEAR_US, -(1 << 60)])
+def test_a_client_with_a_wrong_clock_harms_nobody(name: str, offset_us: int) -> None:
+    """Its own messages are ordered as well; and nobody waits for its clock, neither before a restart nor after it."""
+    clients = 3
+    wrong = grid(2, 3, clients).clients[0]
+    plan = FaultPlan((Skew(0, wrong, offset_us, 0.0), *(Crash(200_000, process, 50_000) for process in range(6))))
+    made = scenario(name, groups=2, clients=clients, messages=60, interval_us=10_000, plan=plan, seed=3)
+    result = simulate(made)
+    assert violations_of(result) == ()
+    assert result.end_us < 20 * SKEW_MAX_US
+
+
+def test_what_a_log_says_never_takes_a_clock_beyond_what_a_timestamp_holds() -> None:
+    """A log may hold times that were taken without a look: they must not stop a replica at every start."""
+    source = Source(1, {})
+    for seq, time in enumerate((1 << 50, 1 << 63, 5)):
+        assert source.stamp(message_id(9, seq), (1,), time) == timestamp(TIME_MAX + seq, 1)
+    source.raise_clock(1 << 62)
+    last = source.stamp(message_id(9, 3), (1,), -(1 << 60))
+    assert last is not None
+    assert source.barrier() > last
+    assert last < END_OF_TIME
+
+
+@pytest.mark.parametrize("name", ["oam", "oam-baseline"])
+@pytest.mark.parametrize("time", [1 << 60, -(1 << 60)])
+@pytest.mark.parametrize("kind", [FrMcast, BarrierRequest])
+def test_a_time_that_no_clock_shows_harms_nobody(name: str, time: int, kind: type) -> None:
+    simulation = Simulation(scenario(name, groups=2, clients=2, messages=0))
+    simulation.start()
+    assert simulation.settle()
+    good, bad = grid(2, 3, 2).clients
+    message = app_message(bad, 0, (1, 2), b"")
+    copy = FrMcast(message, home_of(bad, grid(2, 3, 2)), time, ())
+    said = copy if kind is FrMcast else BarrierRequest(message.id, time, 1)
+    for process in range(6):
+        machine = simulation._nodes[process]
+        machine.process.on_message(bad, said, machine)
+    for _ in range(3):
+        simulation.multicast(good, (1, 2), b"")
+        assert simulation.settle()
+    assert simulation.loop.now < 20 * SKEW_MAX_US
 
 
 def test_the_window_is_the_largest_average_of_the_last_hundred() -> None:

@@ -311,17 +311,22 @@ def _lags(statuses: dict[str, Status | None]) -> dict[str, int]:
 
 
 def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict[str, float] | None = None) -> None:
-    made = table("process", "role", "delivered", "lag", "msg/s", "links", "clients", "MB", "address")
+    has_applications = any(status is not None and status.application is not None for status in statuses.values())
+    headings = ["process", "role", "delivered", "lag", *(["app lag"] if has_applications else [])]
+    made = table(*headings, "msg/s", "links", "clients", "MB", "address")
     lags = _lags(statuses)
     for name, status in statuses.items():
         address = cluster.config.process_named(name).address
         if status is None:
-            made.add_row(name, "[red]down[/red]", "", "", "", "", "", "", address)
+            made.add_row(name, "[red]down[/red]", *[""] * (len(headings) + 2), address)
             continue
         role = "[bold]leader[/bold]" if status.is_leader else "follower"
         links = f"{sum(status.peers.values())}/{len(status.peers)}"
         rate = "" if rates is None else f"{rates.get(name, 0):,.0f}"
-        figures = (f"{status.delivered:,}", f"{lags[name]:,}", rate, links, str(status.clients), f"{status.rss_mb:.0f}")
+        lag = [f"{lags[name]:,}"]
+        if has_applications:
+            lag.append("" if status.application is None else f"{status.delivered - status.application:,}")
+        figures = (f"{status.delivered:,}", *lag, rate, links, str(status.clients), f"{status.rss_mb:.0f}")
         made.add_row(name, role, *figures, address)
     console.print(made, highlight=False)
     for status in statuses.values():

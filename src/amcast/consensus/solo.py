@@ -1,7 +1,8 @@
 """The log of a group of one process: an entry is decided when it is on its own disk.
 
 Survives a crash and restart, and nothing else: a process that lost its disk keeps silent for ever, since it
-can't know what it promised to other groups.
+can't know what it promised to other groups. Snapshots come as often as Multi-Paxos takes them, by number of entries and
+by their bytes, so that neither the disk nor the time that a restart takes grows with the age of the log.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from ..core import GroupId, Outbox, ProcessId, Record, TimerKey, Wire, encode
 from .base import Decided, Decision, Log, SnapshotDue, StateReceived
+from .multipaxos import PaxosConfig
 
 
 class SoloStart(Record, frozen=True, tag="solo-start"):
@@ -31,12 +33,13 @@ SoloRecord = SoloStart | SoloEntry | SoloSnapshot
 
 
 class Solo(Log):
-    def __init__(self, group: GroupId, process: ProcessId, snapshot_every: int) -> None:
+    def __init__(self, group: GroupId, process: ProcessId, config: PaxosConfig) -> None:
         self.group = group
         self._process = process
-        self._snapshot_every = snapshot_every
+        self._config = config
         self._next = 0
         self._snapshot_next = 0
+        self._new_bytes = 0  # of values since the last snapshot
         self._batch: list[Any] = []
         self._lost_disk = False
         self._recovered: list[Decision] | None = None
@@ -57,15 +60,22 @@ class Solo(Log):
             if isinstance(record, SoloSnapshot):
                 self._recovered = [StateReceived(record.state)]
                 self._next = self._snapshot_next = record.next
+                self._new_bytes = 0
             elif isinstance(record, SoloEntry):
                 self._recovered.append(Decided(record.instance, record.value))
                 self._next = record.instance + 1
+                self._new_bytes += len(record.value)
 
     def on_boot(self, out: Outbox) -> list[Decision]:
         if self._recovered is None:
             out.persist(SoloStart())
         decisions, self._recovered = self._recovered or [], None
-        return decisions
+        return decisions + self._snapshot_if_due()
+
+    def _snapshot_if_due(self) -> list[Decision]:
+        config = self._config
+        is_due = self._next - self._snapshot_next >= config.snapshot_every or self._new_bytes >= config.snapshot_bytes
+        return [SnapshotDue()] if is_due else []
 
     def propose(self, entry: Any, out: Outbox, lazy: bool = False) -> None:
         if self._lost_disk:
@@ -83,13 +93,12 @@ class Solo(Log):
         value, self._batch = encode(self._batch), []
         instance, self._next = self._next, self._next + 1
         out.persist(SoloEntry(instance, value))
-        decisions: list[Decision] = [Decided(instance, value)]
-        if self._next - self._snapshot_next >= self._snapshot_every:
-            decisions.append(SnapshotDue())
-        return decisions
+        self._new_bytes += len(value)
+        return [Decided(instance, value), *self._snapshot_if_due()]
 
     def compact(self, state: bytes, out: Outbox) -> None:
         self._snapshot_next = self._next
+        self._new_bytes = 0
         out.snapshot(SoloSnapshot(self._next, state))
 
     def send_state(self, peer: ProcessId, state: bytes, out: Outbox) -> None:

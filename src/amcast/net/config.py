@@ -44,6 +44,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
     client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients: int = 4_096
+    undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

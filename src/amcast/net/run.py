@@ -16,7 +16,7 @@ import msgspec
 
 from ..core import UsageError
 from .config import ClusterConfig, load_config
-from .node.application import StateMachine
+from .node.application import ApplicationError, StateMachine
 from .node.server import NodeServer
 
 # Handlers make many short-lived tuples and hardly any cycles, so the garbage collector may run less often.
@@ -87,7 +87,7 @@ def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = No
     log_as_json(name)
     try:
         run_in_loop(serve(config, name, machine))
-    except OSError as error:
+    except (OSError, ApplicationError) as error:
         raise UsageError(f"{name} can't go on: {error}") from error
 
 

@@ -132,7 +132,7 @@ class Deliveries:
 
 def make_log(group: GroupId, process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> Log:
     if len(topology.members(group)) == 1:
-        return Solo(group, process, config.paxos.snapshot_every)
+        return Solo(group, process, config.paxos)
     return MultiPaxos(group, process, topology, config.paxos, rng)
 
 

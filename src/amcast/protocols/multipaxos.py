@@ -58,7 +58,7 @@ def _make_log(process: ProcessId, topology: Topology, config: ReplicaConfig, rng
     if topology.group_of(process) != ordering:
         return Learner(ordering, process, topology, config.paxos)
     if len(topology.members(ordering)) == 1 and not remote:
-        return Solo(ordering, process, config.paxos.snapshot_every)
+        return Solo(ordering, process, config.paxos)
     return MultiPaxos(ordering, process, topology, config.paxos, rng, remote)
 
 

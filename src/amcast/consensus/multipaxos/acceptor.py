@@ -10,32 +10,46 @@ leader of ballot b in instance k:
   majority, and one of these voted for taking p back (a majority without p, and a majority with p less p itself, always
   share a member). So the candidate sees the decision among the votes reported to it, and drops the stale promise.
 
+A member may lose its disk twice, and what its first life asked for may arrive late. Incarnations are ordered, so that
+this does no harm: the log ignores a decision to take p back whose number is not above the one that it knows (`Readd`).
+p begins with number 1, and asks for number k + 1 when a leader tells it that the log knows k. The decision that took
+back p's present life is never outdone by an earlier life: that one asked for k + 1 because the log held k, which was
+before the present life began, and so the present life was taken back with k + 1 or more.
+
 The values that it voted for are in the learner's slots, which it shares: an acceptor learns the log as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 from ...core import Outbox, ProcessId, Record
-from .learner import Learner, Slot
+from .learner import DECIDED_BALLOT, Learner, Slot
 from .messages import (
+    NONCE_BITS,
     Ballot,
+    Incarnation,
     MemberRecord,
+    Outdated,
     PromiseRecord,
     Readmission,
     SnapshotRecord,
     Vote,
     VoteRecord,
+    incarnation_of,
+    nonce_of,
+    number_of,
 )
 
 
 class Acceptor:
-    def __init__(self, process: ProcessId, learner: Learner) -> None:
+    def __init__(self, process: ProcessId, learner: Learner, rng: Random) -> None:
         self._process = process
         self._learner = learner
+        self._rng = rng
         self.promised = learner.leader_ballot
-        self.incarnation = 0
+        self.incarnation: Incarnation = 0
         self.is_member = True  # false while this process waits to be taken back
         self._readmission: Readmission | None = None
 
@@ -45,7 +59,6 @@ class Acceptor:
 
     def recover(self, records: Sequence[Record]) -> None:
         """From the last snapshot and the votes since. Without any record, membership has to be asked for anew."""
-        self.is_member = bool(records)
         votes: list[Vote] = []
         for record in records:
             match record:
@@ -63,9 +76,19 @@ class Acceptor:
                     self.promised = max(self.promised, record.promised)
         for vote in votes:
             if vote.instance >= self._learner.next:
-                slot = self._learner.slot(vote.instance)
-                if vote.ballot >= slot.ballot:
-                    slot.ballot, slot.value = vote.ballot, vote.value
+                self._recover_vote(vote)
+        if not records:
+            self._leave(number=1)
+
+    def _recover_vote(self, vote: Vote) -> None:
+        slot = self._learner.slot(vote.instance)
+        self._check_vote(slot, vote.ballot, vote.value)
+        if vote.ballot > slot.ballot:
+            slot.ballot, slot.value = vote.ballot, vote.value
+            slot.decided = vote.ballot == DECIDED_BALLOT  # learned before the snapshot, and out of turn
+
+    def _check_vote(self, slot: Slot, ballot: Ballot, value: bytes) -> None:
+        assert slot.ballot != ballot or slot.value == value, "two values for one ballot and instance"
 
     def promise(self, ballot: Ballot, out: Outbox) -> None:
         assert self.is_member and ballot > self.promised, "a promise only ever rises"
@@ -75,6 +98,7 @@ class Acceptor:
     def vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> Slot:
         """Votes for a value and counts the vote. A vote that was cast before is not written again."""
         slot = self._learner.slot(instance)
+        self._check_vote(slot, ballot, value)
         if slot.ballot < ballot and not slot.decided:
             assert self.is_member and ballot >= self.promised, "no vote below a promise"
             self.promised = ballot  # the vote's record holds the promise as well
@@ -85,6 +109,7 @@ class Acceptor:
         return slot
 
     def votes_from(self, first: int) -> tuple[Vote, ...]:
+        """What it voted for, and with DECIDED_BALLOT what it knows to be decided: no vote outdoes that."""
         slots = self._learner.slots
         voted = [i for i in sorted(slots) if i >= first and slots[i].ballot >= 0]
         return tuple(Vote(i, slots[i].ballot, slots[i].value) for i in voted)
@@ -97,6 +122,27 @@ class Acceptor:
         out.snapshot(SnapshotRecord(self.incarnation, self.promised, learner.next, incarnations, state, votes))
 
     # -- the way back after the loss of a disk
+
+    def _leave(self, number: int) -> None:
+        """Keeps silent from here on, until the group takes it back under a new incarnation."""
+        self.is_member = False
+        self._readmission = None
+        self.incarnation = incarnation_of(number, self._rng.getrandbits(NONCE_BITS))
+
+    def leave_if_replaced(self) -> bool:
+        """Whether the log holds a later incarnation of this member than its disk. Then its promises count for nobody:
+        the disk is an old copy. It asks to be taken back as if it had lost it."""
+        known = self._learner.incarnations.get(self._process, 0)
+        is_replaced = self.is_member and number_of(known) > number_of(self.incarnation)
+        if is_replaced:
+            self._leave(number_of(known) + 1)
+        return is_replaced
+
+    def on_outdated(self, message: Outdated) -> None:
+        """An earlier life of this process was taken back with the number that it asks for, or a higher one."""
+        number = number_of(message.known)
+        if message.known != self.incarnation and number >= number_of(self.incarnation):
+            self.incarnation = incarnation_of(number + 1, nonce_of(self.incarnation))
 
     def readmit(self, message: Readmission) -> None:
         """The group has taken this process back."""

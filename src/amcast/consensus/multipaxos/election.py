@@ -141,7 +141,7 @@ class Election:
         incarnations = dict(self._learner.incarnations)
         for instance in sorted(votes):
             if (readd := decode_readd(votes[instance].value)) is not None:
-                incarnations[readd.process] = readd.incarnation
+                readd.apply_to(incarnations)
         counter = self._learner.counter
         mask = 0
         for process, promise in self._promises.items():

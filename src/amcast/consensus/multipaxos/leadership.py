@@ -24,7 +24,19 @@ from .audience import Audience
 from .config import PaxosConfig
 from .election import LEADER, Election, Votes
 from .learner import Learner
-from .messages import NOTHING, Accepted, Heartbeat, HeartbeatAck, Readd, Readmission, Rejoin, encode_readd
+from .messages import (
+    NOTHING,
+    Accepted,
+    Heartbeat,
+    HeartbeatAck,
+    Incarnation,
+    Outdated,
+    Readd,
+    Readmission,
+    Rejoin,
+    encode_readd,
+    number_of,
+)
 
 
 class Leadership:
@@ -46,7 +58,7 @@ class Leadership:
         self._in_flight: dict[int, int] = {}  # instance -> tick of its last 2a
         self._heard_from: dict[ProcessId, int] = {}  # the tick of each member's last answer
         self._applied_by: dict[ProcessId, int] = {}  # a restart of this process needs no instance below
-        self._readding: dict[ProcessId, int] = {}  # incarnations of members that the log is about to take back
+        self._readding: dict[ProcessId, Incarnation] = {}  # incarnations of members that the log is about to take back
         self.propose_key = f"log.{learner.group}.propose"
 
     def begin(self, votes: Votes, out: Outbox) -> list[Decision]:
@@ -184,8 +196,12 @@ class Leadership:
         learner, incarnation = self._learner, message.incarnation
         if self._election.role != LEADER or not learner.is_member(sender):
             return []
-        if learner.incarnations.get(sender) == incarnation:
+        known = learner.incarnations.get(sender, 0)
+        if known == incarnation:
             out.send(sender, Readmission(self._group, incarnation, self._election.ballot, learner.next))
+            return []
+        if number_of(incarnation) <= number_of(known):
+            out.send(sender, Outdated(self._group, known))
             return []
         if self._readding.get(sender) == incarnation:
             return []

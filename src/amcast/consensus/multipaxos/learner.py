@@ -21,6 +21,7 @@ from .messages import (
     CatchUp,
     Heartbeat,
     HeartbeatAck,
+    Incarnation,
     Learn,
     LearnerRecord,
     SnapshotRecord,
@@ -56,7 +57,7 @@ class Learner(Log):
         self.slots: dict[int, Slot] = {}
         self.next = 0  # the first instance that was not handed up yet
         self.floor = 0  # slots below are forgotten
-        self.incarnations: dict[ProcessId, int] = {}  # members taken back after they lost their disk
+        self.incarnations: dict[ProcessId, Incarnation] = {}  # members taken back after they lost their disk
         self.leader_ballot: Ballot = ballot_of(0, topology.members(group)[0])
         self.snapshot_next = 0  # the first instance that is not in the snapshot: a restart begins there
         self._handed_bytes = 0  # of all values handed up
@@ -211,7 +212,7 @@ class Learner(Log):
         while (slot := slots.get(self.next)) is not None and slot.decided:
             readd = decode_readd(slot.value) if slot.value[:1] == COMMAND else None
             if readd is not None:
-                self.incarnations[readd.process] = readd.incarnation
+                readd.apply_to(self.incarnations)
             elif slot.value:
                 decisions.append(Decided(self.next, slot.value))
             slot.before = self._handed_bytes

@@ -30,6 +30,7 @@ from .messages import (
     Heartbeat,
     HeartbeatAck,
     Nack,
+    Outdated,
     Prepare,
     Promise,
     Readmission,
@@ -51,10 +52,9 @@ class MultiPaxos(Log):
         projection: Projection | None = None,
     ) -> None:
         self.group = group
-        self._rng = rng
         self._is_first_start = True
         self._learner = learner = Learner(group, process, topology, config)
-        self._acceptor = acceptor = Acceptor(process, learner)
+        self._acceptor = acceptor = Acceptor(process, learner, rng)
         self._election = election = Election(process, config, rng, learner, acceptor)
         self._audience = audience = Audience(topology, config, learner, remote_learners, projection)
         self._leadership = Leadership(config, learner, acceptor, election, audience)
@@ -72,8 +72,6 @@ class MultiPaxos(Log):
     def recover(self, records: Sequence[Record]) -> None:
         self._is_first_start = False
         self._acceptor.recover(records)
-        if not self._acceptor.is_member:
-            self._acceptor.incarnation = self._rng.getrandbits(62) | 1
 
     def on_boot(self, out: Outbox) -> list[Decision]:
         decisions = self._learner.on_boot(out)
@@ -155,6 +153,9 @@ class MultiPaxos(Log):
         match message:
             case Readmission():
                 return self._on_readmission(sender, message, out)
+            case Outdated():
+                self._acceptor.on_outdated(message)
+                return []
             case CatchUp():
                 return [] if self._audience.answer(sender, message, out) else [StateWanted(sender)]
             case _:
@@ -183,6 +184,8 @@ class MultiPaxos(Log):
 
     def _on_tick(self, out: Outbox) -> list[Decision]:
         election = self._election
+        if self._acceptor.leave_if_replaced():
+            election.step_down()
         if not self._acceptor.is_member:
             out.send_all(self._learner.others, Rejoin(self.group, self._acceptor.incarnation))
         elif election.role != LEADER:

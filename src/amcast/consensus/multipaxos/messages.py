@@ -37,6 +37,24 @@ def owner_of(ballot: Ballot) -> ProcessId:
     return ballot % PROCESS_ID_LIMIT
 
 
+# Which disk of a member it is: `number << 40 | nonce`. The disk that a member begins with is incarnation 0. Each later
+# one has a higher number than those before it; the nonce tells two apart that asked for the same number.
+Incarnation = int
+NONCE_BITS = 40
+
+
+def incarnation_of(number: int, nonce: int) -> Incarnation:
+    return number << NONCE_BITS | nonce
+
+
+def number_of(incarnation: Incarnation) -> int:
+    return incarnation >> NONCE_BITS
+
+
+def nonce_of(incarnation: Incarnation) -> int:
+    return incarnation & ((1 << NONCE_BITS) - 1)
+
+
 class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A value, and the highest ballot in which an acceptor voted for it."""
 
@@ -52,7 +70,7 @@ class Prepare(LogWire, frozen=True, tag="1a"):
 
 class Promise(LogWire, frozen=True, tag="1b"):
     ballot: Ballot
-    incarnation: int
+    incarnation: Incarnation
     floor: int  # what is below was decided and is not kept any more
     votes: tuple[Vote, ...]
 
@@ -101,14 +119,20 @@ class State(LogWire, frozen=True, tag="state"):
     """The state after all instances below `next`, for a replica that needs what the log has forgotten."""
 
     next: int
-    incarnations: dict[ProcessId, int]
+    incarnations: dict[ProcessId, Incarnation]
     state: bytes
 
 
 class Rejoin(LogWire, frozen=True, tag="rejoin"):
     """A member that lost its disk asks to be taken back under a new incarnation."""
 
-    incarnation: int
+    incarnation: Incarnation
+
+
+class Outdated(LogWire, frozen=True, tag="outdated"):
+    """The log has taken the member back under this incarnation, so one that it asks for needs a higher number."""
+
+    known: Incarnation
 
 
 class Readmission(LogWire, frozen=True, tag="welcome"):
@@ -116,7 +140,7 @@ class Readmission(LogWire, frozen=True, tag="welcome"):
 
     # "welcome" is its former name: the tag stays, so that nodes of different versions understand each other.
 
-    incarnation: int
+    incarnation: Incarnation
     ballot: Ballot
     decided: int
 
@@ -133,6 +157,7 @@ PaxosMessage = (
     | Learn
     | State
     | Rejoin
+    | Outdated
     | Readmission
 )
 
@@ -140,7 +165,7 @@ PaxosMessage = (
 class MemberRecord(Record, frozen=True, tag="member"):
     """The first record of a disk: without it, the disk is not the one that this process voted with."""
 
-    incarnation: int
+    incarnation: Incarnation
 
 
 class PromiseRecord(Record, frozen=True, tag="promise"):
@@ -152,10 +177,10 @@ class VoteRecord(Record, frozen=True, tag="vote"):
 
 
 class SnapshotRecord(Record, frozen=True, tag="snapshot"):
-    incarnation: int
+    incarnation: Incarnation
     promised: Ballot
     next: int
-    incarnations: dict[ProcessId, int]
+    incarnations: dict[ProcessId, Incarnation]
     state: bytes
     votes: tuple[Vote, ...]
 
@@ -164,7 +189,7 @@ class LearnerRecord(Record, frozen=True, tag="learner"):
     """All that a remote learner keeps."""
 
     next: int
-    incarnations: dict[ProcessId, int]
+    incarnations: dict[ProcessId, Incarnation]
     state: bytes
 
 
@@ -182,7 +207,14 @@ def has_entries(value: bytes) -> bool:
 
 class Readd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     process: ProcessId
-    incarnation: int
+    incarnation: Incarnation
+
+    def apply_to(self, incarnations: dict[ProcessId, Incarnation]) -> None:
+        """Two lives of a member may have asked, and both requests may be in the log: the higher number holds, and the
+        first of two equal ones. A late request of an earlier life changes nothing, whenever it comes."""
+        known = incarnations.get(self.process, 0)
+        if number_of(self.incarnation) > number_of(known):
+            incarnations[self.process] = self.incarnation
 
 
 _readd_decoder = msgspec.msgpack.Decoder(Readd)

@@ -24,6 +24,10 @@ _SPARE = "spare.tmp"  # a segment that a snapshot replaced, kept to be used agai
 _IDLE_S = 0.02  # after so long without a job, the high-water mark is written
 
 
+class ClosingError(Exception):
+    """The owner is closing, and could not make durable what a snapshot would replace: the snapshot is not written."""
+
+
 class Job(NamedTuple):
     first: int
     records: list[bytes]
@@ -84,6 +88,8 @@ class RecordWriter:
                 is_open = jobs[-1] is not None
                 self._write([job for job in jobs if job is not None])
             self._finish()
+        except ClosingError:
+            self.has_failed = True
         except OSError as error:
             self.has_failed = True
             self._on_failure(error)

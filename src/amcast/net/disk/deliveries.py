@@ -28,6 +28,7 @@ _WINDOW_MESSAGES = 65_536
 _WINDOW_BYTES = 128 << 20
 _WINDOW_SLACK = 1.125  # how far the window outgrows its limit before it is cut, since a cut moves all that stays
 _COMPARED_BYTES = 1 << 20
+_RETRY_S = 0.2  # between attempts on a full disk: each writes all that waits
 _MEMORY_DELIVERIES = 64  # in memory mode, the window is cut once in so many deliveries
 
 
@@ -61,6 +62,9 @@ class DeliveryLog:
         self._compared: list[StampedMessage] = []  # read ahead, to compare with what is delivered again
         self._compared_first = 0
         self._failure: OSError | None = None
+        self.unflushed_bytes = 0  # what a full disk did not take yet
+        self._counted = 0  # how many of the window's deliveries are flushed, or counted in it
+        self._retry_s = 0.0
 
     @staticmethod
     def open(
@@ -119,7 +123,7 @@ class DeliveryLog:
             if self._files is not None:
                 self._files.begin_at(position)
             self._window, self._window_at = [], []
-            self._window_bytes = self._window_flushed = 0
+            self._window_bytes = self._window_flushed = self._counted = 0
             self.next = self._window_first = position
 
     def flush(self) -> None:
@@ -127,7 +131,10 @@ class DeliveryLog:
         new = len(self._window) - self._window_flushed
         if new and (self._files is not None or new >= _MEMORY_DELIVERIES):
             with self._access:
-                self._flush()
+                if not self.unflushed_bytes or system().monotonic_s() >= self._retry_s:
+                    self._flush()
+                else:
+                    self._count_unflushed()
 
     def sync(self) -> None:
         """Makes all that was appended durable. Once the disk has failed to sync, every later call fails too."""
@@ -163,12 +170,20 @@ class DeliveryLog:
             except OSError as error:
                 if not is_full(error):
                     raise
+                self._count_unflushed()
+                self._retry_s = system().monotonic_s() + _RETRY_S
                 return False
             self._files.drop_before(self._files.next - self._keep)
         self._window_flushed += len(new)
+        self.unflushed_bytes = 0
+        self._counted = self._window_flushed
         self._window_bytes += sum([len(message.payload) for message, _ in new]) + OVERHEAD_BYTES * len(new)
         self._cut_window()
         return True
+
+    def _count_unflushed(self) -> None:
+        self.unflushed_bytes += sum(map(size_of, self._window[self._counted :]))
+        self._counted = len(self._window)
 
     def _cut_window(self) -> None:
         """Drops the oldest deliveries of the window if it is too large. All are flushed now; the last one stays."""
@@ -185,6 +200,7 @@ class DeliveryLog:
         if cut:
             del window[:cut], at[:cut]
             self._window_flushed -= cut
+            self._counted -= cut
             self._window_first = at[0]
             self._window_bytes = size
 

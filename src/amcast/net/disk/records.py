@@ -31,10 +31,10 @@ from ...core import UsageError
 from ..system import system
 from ._recovery import Recovered, recover
 from ._segments import RECORDS, SNAPSHOT, files
-from ._writer import Job, RecordWriter
+from ._writer import ClosingError, Job, RecordWriter
 from .files import CorruptLogError, is_used, locked, mark_used
 
-__all__ = ["CorruptLogError", "Durability", "RecordLog"]
+__all__ = ["ClosingError", "CorruptLogError", "Durability", "RecordLog"]
 
 SEGMENT_BYTES = 64 << 20
 
@@ -80,7 +80,8 @@ class RecordLog:
 
         `on_durable` is told the number up to which all records are durable; in memory mode it is never called.
         `on_failure` is told why no more records will become durable. `before_snapshot` is called before a snapshot is
-        written, and must make durable what could be rebuilt so far from the records that the snapshot replaces.
+        written, and must make durable what could be rebuilt so far from the records that the snapshot replaces. If it
+        can't, it raises ClosingError: then neither the snapshot nor anything after it is written.
         """
         with locked(folder) as (lock, stack):
             is_sync = durability is Durability.SYNC
@@ -97,6 +98,11 @@ class RecordLog:
     def durable(self) -> int:
         """The number of the last record that counts as durable."""
         return self._last if self._writer is None else self._writer.durable
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was appended is durable."""
+        return self.durable == self._last
 
     @property
     def waits_for_space(self) -> bool:
@@ -125,6 +131,10 @@ class RecordLog:
             self._jobs.append(Job(number, [record], True))
         return number
 
+    def drop_pending(self) -> None:
+        """Forgets what was appended since the last commit, as a crash would."""
+        self._pending, self._jobs = [], []
+
     def commit(self) -> None:
         if self._writer is not None:
             self._close_batch()
@@ -133,7 +143,11 @@ class RecordLog:
             self._jobs = []
 
     def close(self) -> None:
-        """Writes and syncs what was appended, if the disk has not failed, and unlocks the folder."""
+        """Writes and syncs what was appended, if the disk has not failed, and unlocks the folder.
+
+        It waits for the writer. So while a writer may wait for this thread in `before_snapshot`, it must not be called
+        before that wait is told to end.
+        """
         if self._lock < 0:
             return
         self.commit()

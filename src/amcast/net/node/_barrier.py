@@ -17,6 +17,8 @@ from typing import Any
 from ...core import Record, encode
 from ..disk.records import RecordLog
 
+_MARK_BYTES = 64 << 10
+
 
 class DiskBarrier:
     def __init__(self, records: RecordLog) -> None:
@@ -24,33 +26,64 @@ class DiskBarrier:
         self.is_up = False  # effects must be held back now
         self._records = records
         self._last = 0  # the number of the last record that was appended
-        self._held: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._held: deque[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._held_bytes = 0
+        self._appended_bytes = 0
+        self._durable_bytes = 0
+        self._marks: deque[tuple[int, int]] = (
+            deque()
+        )  # numbers of some records, and how many bytes there are up to each
 
     def append(self, record: Record) -> None:
         if self.writes:
-            self._last = self._records.append(encode(record))
-            self.is_up = True
+            data = encode(record)
+            self._last = self._records.append(data)
+            self._count(len(data))
         else:
             self._records.append(b"")  # it is only counted
 
     def append_snapshot(self, record: Record) -> None:
         if self.writes:
-            self._last = self._records.append_snapshot(encode(record))
-            self.is_up = True
+            data = encode(record)
+            self._last = self._records.append_snapshot(data)
+            self._count(len(data))
         else:
             self._records.append_snapshot(b"")
 
-    def hold(self, action: Callable[..., None], *args: Any) -> None:
-        """To be called instead of the action while the barrier is up."""
-        self._held.append((self._last, action, args))
+    def _count(self, size: int) -> None:
+        self.is_up = True
+        self._appended_bytes = total = self._appended_bytes + size
+        marks = self._marks
+        if total - (marks[-1][1] if marks else self._durable_bytes) >= _MARK_BYTES:
+            marks.append((self._last, total))
+
+    def hold(self, size: int, action: Callable[..., None], *args: Any) -> None:
+        """To be called instead of the action while the barrier is up. `size`: the bytes that only this action keeps."""
+        self._held_bytes += size
+        self._held.append((self._last, size, action, args))
 
     def release(self) -> None:
         """Performs what was held back for records that are durable by now, in the order in which it was issued."""
         durable, held = self._records.durable, self._held
         while held and held[0][0] <= durable:
-            _, action, args = held.popleft()
+            _, size, action, args = held.popleft()
+            self._held_bytes -= size
             action(*args)
         self.is_up = bool(held) or self._last > durable
+        while self._marks and self._marks[0][0] <= durable:
+            self._durable_bytes = self._marks.popleft()[1]
+        if self._last <= durable:
+            self._durable_bytes = self._appended_bytes
+
+    def clear(self) -> None:
+        """The node has stopped: what is held back is never performed. After a restart the records bring it again."""
+        self._held.clear()
+        self._held_bytes = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much memory is taken by what waits for the disk: records, and messages held back for them."""
+        return self._appended_bytes - self._durable_bytes + self._held_bytes
 
     @property
     def undurable(self) -> int:

@@ -30,6 +30,7 @@ _SESSIONS_MAX = 100_000
 class ClientService:
     def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights) -> None:
         self.sessions: set[ProcessId] = set()  # client ids that were proved on this connection, also those that left
+        self.has_sent = False  # a message, so that there may be more
         self._server = server
         self._node = server.node
         self._connection = connection
@@ -106,6 +107,7 @@ class ClientService:
     # -- messages to multicast
 
     def _on_start(self, message: Start) -> None:
+        self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
         size = 0
         for each in message.messages:
@@ -120,17 +122,15 @@ class ClientService:
                     self._connection.refuse(problem)
                     return
             size += len(each.payload)
-        try:
-            if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
-                self._connection.say(Busy(self._node.group, tuple(busy)))
-                message = _without(message, set(busy))
-            if message.messages:
-                self._node.take(message.messages[0].id >> SEQ_BITS, message)
-        except Exception as error:
-            self._server.fail(error)
+        if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
+            self._connection.say(Busy(self._node.group, tuple(busy)))
+            message = _without(message, set(busy))
+        if message.messages:
+            self._node.take(message.messages[0].id >> SEQ_BITS, message)
 
     def _on_ingress(self, message: IngressMessage) -> None:
         """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
+        self.has_sent = True
         problem = None
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:
@@ -140,10 +140,7 @@ class ClientService:
         if problem is not None:
             self._connection.refuse(problem)
             return
-        try:
-            self._node.take(senders.pop(), message)
-        except Exception as error:
-            self._server.fail(error)
+        self._node.take(senders.pop(), message)
 
     def _problem_with(self, message: AppMessage) -> str | None:
         limit = self._server.config.limits.message_bytes

@@ -52,7 +52,7 @@ class Followers:
     def _serve_one(self, connection: Connection, position: int) -> bool:
         """Whether there may be more to send. A client gets nothing while it does not read what it was sent."""
         deliveries = self._node.deliveries
-        if not connection.is_reading or position >= deliveries.next:
+        if not connection.takes_output or position >= deliveries.next:
             return False
         try:
             messages = deliveries.read(position, _CHUNK_BYTES)

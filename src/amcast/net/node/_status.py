@@ -36,12 +36,15 @@ def status_of(server: NodeServer) -> Status:
         uptime_s=round(system().monotonic_s() - server.started_s, 3),
         rss_mb=round(system().peak_memory_mb(), 1),
         problem=_problem_of(node),
+        application=None if server.host is None else server.host.position,
     )
 
 
 def _problem_of(node: Node) -> str | None:
     if node.records.waits_for_space:
         return "the disk is full: nothing is acknowledged until there is space"
+    if not node.takes_input:
+        return "the disk is behind: no more input is taken until it has caught up"
     return None if node.trace is None else node.trace.failed
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -39,6 +41,21 @@ class StateMachine(ABC):
     def opt_apply(self, position: int, message: AppMessage) -> None:
         """Only optimistic protocols call this: the message will probably be delivered at this position."""
         return
+
+
+class ApplicationError(Exception):
+    """What the application raised, and at which position. Its state may be anything now, so its node stops."""
+
+    def __init__(self, position: int, action: str, error: Exception) -> None:
+        super().__init__(f"the application failed to {action} at position {position}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def _failing_at(position: int, action: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise ApplicationError(position, action, error) from error
 
 
 class Host:
@@ -71,11 +88,13 @@ class Host:
 
     def load(self, state: AppState) -> None:
         """Restores the machine's own snapshot, or another replica's state. `catch_up` applies what came after it."""
-        self._machine.restore(state.state)
+        with _failing_at(state.position, "restore a state"):
+            self._machine.restore(state.state)
         self.position = self._snapshot_position = state.position
 
     def dump(self) -> AppState:
-        return AppState(self.position, self._machine.snapshot())
+        with _failing_at(self.position, "save its state"):
+            return AppState(self.position, self._machine.snapshot())
 
     def catch_up(self) -> None:
         while not self.is_behind and self.position < self._deliveries.next:
@@ -87,10 +106,14 @@ class Host:
             self._apply(message)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
-        self._machine.opt_apply(position, message)
+        with _failing_at(position, "apply a message early"):
+            self._machine.opt_apply(position, message)
 
     def _apply(self, message: AppMessage) -> None:
-        self._machine.apply(self.position, message)
+        try:
+            self._machine.apply(self.position, message)
+        except Exception as error:
+            raise ApplicationError(self.position, "apply a message", error) from error
         self.position += 1
         if self.position - self._snapshot_position >= self._snapshot_every:
             self.save()

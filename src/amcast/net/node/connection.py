@@ -40,7 +40,9 @@ class Connection(FrameProtocol):
         self.peer: ProcessId | None = None
         self.boot = 0  # the peer's
         self.client: ClientService | None = None
-        self.is_reading = True
+        self.takes_output = True  # not while too much waits to be written to it
+        self._is_held = False  # not read from, since what it brings would wait for the disk
+        self._is_reading = True
         self._send_buffer = SendBuffer(server.config.limits.client_bytes * 2, None)
 
     # -- life
@@ -74,18 +76,38 @@ class Connection(FrameProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    # -- back-pressure: while too much waits to be written to a client, nothing is read from it
+    def buffer_updated(self, nbytes: int) -> None:
+        """The event loop would take an OSError that a handler raises for a broken connection: so none gets there."""
+        try:
+            super().buffer_updated(nbytes)
+        except Exception as error:
+            self._server.fail(error)
+
+    # -- back-pressure: while too much waits to be written to a client, or to the disk, nothing is read
 
     def pause_writing(self) -> None:
-        if self._transport is not None and self.is_reading and not self._transport.is_closing():
-            self.is_reading = False
-            self._transport.pause_reading()
+        self.takes_output = False
+        self._regulate()
 
     def resume_writing(self) -> None:
-        if self._transport is not None and not self.is_reading and not self._transport.is_closing():
-            self.is_reading = True
-            self._transport.resume_reading()
+        self.takes_output = True
+        self._regulate()
         self._server.followers.wake()
+
+    def hold(self, is_held: bool) -> None:
+        """Whether it waits for the disk. Only connections that bring work for the disk do: a status query does not."""
+        self._is_held = is_held and (self.peer is not None or (self.client is not None and self.client.has_sent))
+        self._regulate()
+
+    def _regulate(self) -> None:
+        is_reading = self.takes_output and not self._is_held
+        if self._transport is None or self._transport.is_closing() or is_reading == self._is_reading:
+            return
+        self._is_reading = is_reading
+        if is_reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def send_frame(self, data: bytes) -> None:
         self._node.write(self._send_buffer, data)
@@ -189,8 +211,6 @@ class Connection(FrameProtocol):
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
-        except Exception as error:
-            self._server.fail(error)
 
     def _on_reader_frame(self, data: Frame) -> None:
         """Whatever a reader says, it wants the state of the application."""

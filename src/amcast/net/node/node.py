@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from random import Random
 
 from ...core import (
@@ -38,6 +39,7 @@ from .application import Host
 
 _OPTIMISTIC = 1
 _QUIET_INPUTS = 2
+_LOOK_S = 0.1  # between looks at a disk that is behind
 
 
 class Node(Outbox):
@@ -71,6 +73,12 @@ class Node(Outbox):
         self.admission = self.clients.admission
         self.barrier = DiskBarrier(records)
         self.application: Host | None = None
+        self.takes_input = True  # not while too much of what it took waits for the disk
+        self.on_intake: Callable[[], None] = lambda: (
+            None
+        )  # called when that changes, and every so often while it does not
+        self._look: asyncio.TimerHandle | None = None
+        self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
         self.messages_in = 0
         self.messages_out = 0
@@ -86,6 +94,7 @@ class Node(Outbox):
         self._inputs = 0  # of this turn
         self._is_quiet = False  # the last turn had hardly any inputs
         self._is_stopped = False
+        self._is_halted = False
         self._leads = False
 
     # -- life
@@ -99,18 +108,28 @@ class Node(Outbox):
         self._touch()
 
     def stop(self) -> None:
-        """No input is taken any more. What the process issued before is still written and sent."""
+        """No input is taken any more. What the process issued before is still written, delivered and sent."""
         self._is_stopped = True
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}
 
+    def halt(self) -> None:
+        """Ends it as a crash would: of what it issued, nothing more is written, delivered or sent."""
+        self.stop()
+        self._is_halted = True
+        self.barrier.clear()
+        self.records.drop_pending()
+        self._replying, self._dirty = [], []
+
     def close(self) -> None:
-        """Writes what is left to write."""
-        self.records.close()  # first: before a last snapshot is written, the delivery log is synced
-        self.deliveries.close()
-        if self.trace is not None:
-            self.trace.close()
+        """Closes the logs and the trace, all of them even if one fails. Nothing is delivered from now on."""
+        self.halt()
+        with ExitStack() as stack:  # the last one is closed first: the records' thread syncs the delivery log
+            if self.trace is not None:
+                stack.callback(self.trace.close)
+            stack.callback(self.deliveries.close)
+            stack.callback(self.records.close)
 
     # -- inputs
 
@@ -142,6 +161,9 @@ class Node(Outbox):
             self._touch()
 
     def _fire(self, key: TimerKey) -> None:
+        if not self.takes_input:
+            self._timers[key] = self._loop.call_later(_LOOK_S, self._fire, key)
+            return
         self._timers.pop(key, None)
         if not self._is_stopped:
             self.process.on_timer(key, self)
@@ -154,7 +176,9 @@ class Node(Outbox):
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        while self._zero_timers or self._to_self:
+        if self._is_halted:
+            return
+        while (self._zero_timers or self._to_self) and not self._is_stopped:
             timers, self._zero_timers = self._zero_timers, {}
             inbox, self._to_self = self._to_self, []
             for data in inbox:
@@ -171,8 +195,26 @@ class Node(Outbox):
         self.records.commit()
         self._flush()
         self.deliveries.flush()  # last, since nobody waits for it: the records could deliver the messages again
+        waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
+        if waiting > self._undurable_max or not self.takes_input:
+            self._regulate(waiting)
         for callback in self.on_turn_end:
             callback()
+
+    def _regulate(self, waiting_bytes: int) -> None:
+        """Back-pressure of the disk: with a full or slow one, a node stays bounded in memory and lets others wait.
+
+        Its timers wait too: a process without news would otherwise stand for election again and again, and write that.
+        """
+        self.takes_input = waiting_bytes <= (self._undurable_max if self.takes_input else self._undurable_max // 2)
+        self.on_intake()
+        if not self.takes_input and self._look is None:
+            self._look = self._loop.call_later(_LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Tries the delivery log once more: nothing else would end a turn now."""
+        self._look = None
+        self._touch()
 
     def _flush(self) -> None:
         """All that was sent in this turn leaves, in one write to each receiver."""
@@ -199,13 +241,14 @@ class Node(Outbox):
         if not isinstance(message, Reply):
             self.send_all((to,), message)
         elif self.barrier.is_up:
-            self.barrier.hold(self._reply, to, message)
+            self.barrier.hold(0, self._reply, to, message)
         else:
             self._reply(to, message)
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._transmit, tuple(to), encode(message))
+            data = encode(message)
+            self.barrier.hold(len(data), self._transmit, tuple(to), data)
         else:
             self._transmit(to, encode(message))
 
@@ -258,7 +301,7 @@ class Node(Outbox):
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._deliver_now, position, message, final_ts)
+            self.barrier.hold(len(message.payload), self._deliver_now, position, message, final_ts)
         else:
             self._deliver_now(position, message, final_ts)
 
@@ -269,7 +312,7 @@ class Node(Outbox):
 
     def deliver_all(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp]]) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._deliver_all_now, first, batch)
+            self.barrier.hold(0, self._deliver_all_now, first, batch)
         else:
             self._deliver_all_now(first, batch)
 
@@ -291,7 +334,7 @@ class Node(Outbox):
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._opt_deliver_now, position, message)
+            self.barrier.hold(0, self._opt_deliver_now, position, message)
         else:
             self._opt_deliver_now(position, message)
 
@@ -303,7 +346,7 @@ class Node(Outbox):
 
     def restored(self, position: int) -> None:
         if self.barrier.is_up:
-            self.barrier.hold(self._restored_now, position)
+            self.barrier.hold(0, self._restored_now, position)
         else:
             self._restored_now(position)
 
@@ -338,8 +381,27 @@ class Node(Outbox):
 
     def on_durable(self) -> None:
         """The disk has caught up, with some or all of the records."""
-        self.barrier.release()
-        self._touch()
+        if not self._is_halted:
+            self.barrier.release()
+            self._touch()
+
+    def before_snapshot(self) -> bool:
+        """Performs the deliveries that the disk allows, and hands them to the kernel. False if they are not performed.
+
+        A snapshot will replace the records that could bring them again, for the delivery log and for the trace.
+        """
+        if self._is_halted:
+            return False
+        self.on_durable()
+        self.deliveries.flush()
+        if self.trace is not None:
+            self.trace.flush()
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the process issued is durable, and performed."""
+        return self.records.is_settled and not self.barrier.is_up and not self._is_turn_ending
 
     # -- trace
 

@@ -15,7 +15,8 @@ import msgspec
 from ...core import ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
-from ..disk.records import RecordLog
+from ..disk.files import is_full
+from ..disk.records import ClosingError, RecordLog
 from ..security.access import Access
 from ..security.credentials import ProcessCredentials
 from ..security.tls import PeerError
@@ -35,6 +36,8 @@ from .node import Node
 
 _CATCH_UP_S = 0.2
 _STATE_TIMEOUT_S = 60.0
+_LOOK_S = 0.005  # between looks at a disk that a stop waits for
+_SPACE_S = 5.0  # how long a stop waits for space on a full disk
 _SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
@@ -64,11 +67,13 @@ class NodeServer:
         self.client_ids = ClientIds(folder, self.ids[name])
         boot = count_boot(folder)
         self.node = self._make_node(folder, name, boot)
+        self.node.on_intake = self._regulate
         self.host = None if machine is None else Host(machine, self.node.deliveries, folder, _SNAPSHOT_EVERY)
         self.node.application = self.host
         self.followers = Followers(self.node)
         self.layout = msgspec.msgpack.encode(_layout(config))
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
+        self._link_tasks: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._metrics: asyncio.Server | None = None
@@ -130,25 +135,47 @@ class NodeServer:
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
-        self._tasks = [asyncio.create_task(link.run()) for link in self._links]
+        self._link_tasks = [asyncio.create_task(link.run()) for link in self._links]
         if self.host is not None:
             self._tasks.append(asyncio.create_task(self._keep_application_up(self.host)))
         self.node.start()
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
 
     async def stop(self) -> None:
+        """Takes no more input, lets the disk catch up, delivers and sends what waited for it, and closes everything.
+
+        A kill at any moment of it loses nothing: what is not done yet, the records bring again at the next start.
+        """
         self.node.stop()
-        for task in self._tasks:
-            task.cancel()
         for server in (self._server, self._metrics):
             if server is not None:
                 server.close()
+        await _cancel(self._tasks)
+        if not self.failure.done():
+            await self._settle()
+        await _cancel(self._link_tasks)
         for connection in list(self.connections):
             connection.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._is_closing = True
-        self.node.close()
-        system().close(self._folder_lock)
+        try:
+            self.node.close()
+        finally:
+            system().close(self._folder_lock)
+
+    async def _settle(self) -> None:
+        """Waits for the disk, with the loop alive: before a snapshot is written, the disk's thread waits for the loop.
+
+        What a full disk does not take in some seconds is left undone.
+        """
+        self.node.records.commit()
+        deadline_s = self.loop.time() + _SPACE_S
+        while not self.node.is_settled and not self.failure.done():
+            if not self.node.records.waits_for_space:
+                deadline_s = self.loop.time() + _SPACE_S
+            elif self.loop.time() >= deadline_s:
+                logger.warning("%s stops though the disk is full: what is not written is undone", self.node.name)
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _keep_application_up(self, host: Host) -> None:
         """An application that needs messages which this node no longer has gets the state of another replica."""
@@ -166,14 +193,24 @@ class NodeServer:
                 except (OSError, TimeoutError, RefusedError, PeerError) as error:
                     logger.info("no application state from %s: %s", name, error)
 
+    def _regulate(self) -> None:
+        """The node takes no input any more, or takes it again."""
+        for connection in self.connections:
+            connection.hold(not self.node.takes_input)
+
     def reload_clock(self) -> None:
         if self.config.file is not None:
             self.node.clock_offset_us = load_config(self.config.file).process_named(self.node.name).clock_offset_us
 
     def on_loop_problem(self, context: dict[str, Any]) -> None:
-        """An exception that no handler caught. Connections may break at any time; everything else is a bug."""
+        """An exception that no handler caught. Connections may break at any time; everything else is a bug.
+
+        What a handler of ours raises is never taken for a broken connection: an OSError may come from the disk, or from
+        the application. Handlers that the loop calls for a connection catch their errors themselves.
+        """
         error = context.get("exception")
-        if isinstance(error, OSError) or error is None:
+        is_transport = "transport" in context or "socket" in context
+        if error is None or (isinstance(error, OSError) and is_transport):
             logger.warning("%s", context.get("message"))
         else:
             self.fail(error)
@@ -181,7 +218,7 @@ class NodeServer:
     def fail(self, error: BaseException) -> None:
         """A process whose state may be wrong must not go on: it stops as if it had crashed."""
         logger.critical("%s stops: %s", self.node.name, error, exc_info=error)
-        self.node.stop()
+        self.node.halt()
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -199,20 +236,22 @@ class NodeServer:
         done = system().event()
 
         def deliver() -> None:
-            self.node.on_durable()
-            deliveries.flush()
-            if self.node.trace is not None:
-                self.node.trace.flush()  # these deliveries will not come again for the trace either
-            done.set()
+            if self.node.before_snapshot():
+                done.set()
 
-        with contextlib.suppress(RuntimeError):
+        try:
             self.loop.call_soon_threadsafe(deliver)
-            # A loop that is closing waits for this thread: what is held back then is never performed.
-            while not done.wait(0.05) and not self._is_closing:
-                pass
+        except RuntimeError as error:
+            raise ClosingError from error  # the loop is closed
+        while not done.wait(0.05):
+            if self._is_closing:  # it waits for this thread, and performs nothing any more
+                raise ClosingError
         deliveries.sync()
 
     def _on_disk_failure(self, error: OSError) -> None:
+        """From the disk's thread."""
+        if self._is_closing and is_full(error):
+            return  # the stop has given it up already
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.fail, error)
 
@@ -233,6 +272,12 @@ class NodeServer:
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _layout(config: ClusterConfig) -> Layout:

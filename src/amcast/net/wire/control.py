@@ -134,6 +134,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     uptime_s: float
     rss_mb: float
     problem: str | None = None  # such as a full disk
+    application: int | None = None  # the next position that the application applies, if there is one
 
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)

@@ -31,6 +31,9 @@ Where this departs from the paper:
   it delivers anything later, who joined. A destination tells all its senders who the others are.
 - Leaving: the log of the group that leaves says so; from there on nobody waits for it, until it is admitted anew.
 - What a destination misses it asks for itself, after a while: no message waits for a request that got lost.
+- **A sender's clock is believed only as far as a second ahead of the replica's own** (`believed`), before its time
+  enters the log: one sender with a wrong clock must not take all groups years ahead, beyond what a timestamp holds. Its
+  messages are ordered all the same, a delay later.
 - A process that multicasts is a client of a source group, its home, and sends the requests itself.
 """
 
@@ -40,6 +43,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ...consensus import Decided, Decision, Learner, MultiPaxos, SnapshotDue, StateReceived, StateWanted
 from ...consensus.base import LogWire
@@ -76,6 +80,7 @@ from .messages import (
     SendersTo,
     Stamp,
     Time,
+    believed,
     decode_entries,
     project,
 )
@@ -92,6 +97,12 @@ class BaselineConfig(SendersConfig, frozen=True, forbid_unknown_fields=True):
     null_us: int = 0  # period of null messages; 0: none
     leave_after_us: int = 0  # a group that sent nothing to another one for so long leaves its senders; 0: never
     changed_timestamps: bool = False  # leaders change every timestamp on purpose: every message takes a delay more
+
+
+def _believed_copy(copy: FrMcast, now_us: int) -> FrMcast:
+    """The message as if its sender's clock were right, or nearly so: then the sender has asked for no barrier above."""
+    time = believed(copy.time, now_us)
+    return copy if time == copy.time else replace(copy, time=time, asked=())
 
 
 _no_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
@@ -173,8 +184,10 @@ class Baseline(Replica):
     def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         match message:
             case FrMcast():
-                self._on_fr_mcast(sender, message, out)
+                self._on_fr_mcast(sender, _believed_copy(message, out.now_us), out)
             case BarrierRequest():
+                if self._topology.group_of(sender) is None:  # what a group asks for, a log has ordered
+                    message = replace(message, time=believed(message.time, out.now_us))
                 self._on_barrier_request(message, out)
             case JoinRequest():
                 self._reconfiguration.on_join_request(sender, message, out)

@@ -9,6 +9,16 @@ from .._messages import IngressMessage
 
 Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
 
+SKEW_MAX_US = 1_000_000  # so far ahead of a replica's clock may be what a sender's clock says; more is not believed
+# A timestamp has 47 bits for the time. Clocks are believed up to a bit less than 4.5 years after the cluster began;
+# from then on, what is still to come is numbered one by one, for which the rest is more than enough.
+TIME_MAX: Time = (1 << 47) - (1 << 40)
+BARRIER_MAX: Time = TIME_MAX + (1 << 39)  # barriers must get above messages that are numbered so
+
+
+def believed(time: Time, now_us: int) -> Time:
+    return min(time, now_us + SKEW_MAX_US)
+
 
 class FrMcast(IngressMessage, frozen=True, tag="FR-MCAST"):
     """The initial copy of a message, stamped by its sender's clock.

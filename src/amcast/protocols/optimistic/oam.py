@@ -20,7 +20,8 @@ Where this departs from the paper, besides what is said of the baseline:
 - **Barriers wait out the window as well**: proposed at once, they would raise the timestamps of messages that are still
   on their way.
 - The initial copy is a message of its own kind: it never passes for the final one, which comes through the log.
-- Copies that were sent again tell nothing about delays, and do not count for the window.
+- Copies that were sent again tell nothing about delays, and do not count for the window. Nor do those of a sender whose
+  clock is more than a second behind: everyone's messages would wait as long.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from random import Random
 from ...core import GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology
 from .baseline import Baseline, BaselineConfig
 from .ingress import OptimisticIngress
-from .messages import BarrierRequest, FrMcast, Time
+from .messages import SKEW_MAX_US, BarrierRequest, FrMcast, Time
 from .source import barrier_time
 from .window import WaitWindow
 
@@ -64,8 +65,9 @@ class Optimistic(Baseline):
 
     def _on_fr_mcast(self, sender: ProcessId, copy: FrMcast, out: Outbox) -> None:
         super()._on_fr_mcast(sender, copy, out)
-        if not copy.again:
-            self._window.add(sender, out.now_us - copy.time)
+        took_us = out.now_us - copy.time
+        if not copy.again and took_us <= SKEW_MAX_US:
+            self._window.add(sender, took_us)
         if not self._is_done(copy) and copy.message.id not in self._seen:
             self._seen[copy.message.id] = copy
             self._wait(copy.time, copy.source, copy.message.id, copy, out)

@@ -13,7 +13,7 @@ from ...consensus import MultiPaxos
 from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, clock_of, sender_of, seq_of
 from .ingress import SendersConfig, barriers_needed
 from .merge import Merger
-from .messages import Barrier, BarrierRequest, FrMcast, Stamp, Time
+from .messages import BARRIER_MAX, TIME_MAX, Barrier, BarrierRequest, FrMcast, Stamp, Time
 from .reconfiguration import Reconfiguration
 
 
@@ -77,7 +77,7 @@ class Proposals:
     def _propose_stamp(self, copy: FrMcast, out: Outbox) -> None:
         message = copy.message
         self._clock = max(self._clock, self._merger.own.clock)
-        self._clock = max(copy.time + self._raise_by, self._clock + 1)
+        self._clock = max(min(copy.time + self._raise_by, TIME_MAX), self._clock + 1)
         for group in message.dst:
             self._reconfiguration.used_at[group] = out.now_us
         self._log.propose(Stamp(message, self._clock), out)
@@ -136,6 +136,7 @@ class Proposals:
 
     def propose_barrier(self, time: Time, out: Outbox) -> None:
         if self._log.is_leader:
+            time = min(time, BARRIER_MAX)
             self._clock = max(self._clock, self._merger.own.clock)
             if self._clock < time:
                 self._clock = time

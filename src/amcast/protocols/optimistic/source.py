@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ...core import GroupId, MessageId, ProcessId, Timestamp, sender_of, seq_of, timestamp
-from .messages import Join, Time
+from .messages import BARRIER_MAX, TIME_MAX, Join, Time
 
 
 class Link(msgspec.Struct, array_like=True):
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, array_like=True):
 
     def stamp(self, id_: MessageId, dst: tuple[GroupId, ...], time: Time) -> Timestamp | None:
         """Lines 23 to 26: the final timestamp; None if the message was ordered before, or can't be yet."""
-        self.clock = max(time, self.clock + 1)
+        self.clock = max(min(time, TIME_MAX), self.clock + 1)
         sender, seq = sender_of(id_), seq_of(id_)
         if seq != self.next_seq.get(sender, 0) or not all(map(self.reaches, dst)):
             return None
@@ -44,7 +44,7 @@ class Source(msgspec.Struct, array_like=True):
         return timestamp(self.clock, self.group)
 
     def raise_clock(self, time: Time) -> None:
-        self.clock = max(self.clock, time)
+        self.clock = max(self.clock, min(time, BARRIER_MAX))
 
     def tick(self) -> Timestamp:
         """A timestamp for an entry that is no message, such as an Admit."""
