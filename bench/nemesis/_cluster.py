@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,24 @@ _STOP_S = 30.0
 _READY_S = 60.0
 
 
+@contextmanager
+def small_disks(config: ClusterConfig) -> Iterator[bool]:
+    """A small disk for the data of each process, so that it can be filled. False if this user may not mount."""
+    mounted: list[Path] = []
+    try:
+        for entry in config.process:
+            path = config.data_folder(entry.id)
+            path.mkdir(parents=True)
+            command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "tmpfs", str(path)]
+            if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+                break
+            mounted.append(path)
+        yield len(mounted) == len(config.process)
+    finally:
+        for path in mounted:
+            subprocess.run(["umount", "-l", str(path)], check=False)
+
+
 class ProxiedCluster(LocalCluster):
     """Every process has a configuration of its own, in which the addresses of the others are those of proxies."""
 
@@ -34,7 +53,6 @@ class ProxiedCluster(LocalCluster):
         super().__init__(folder)
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.views: dict[str, ClusterConfig] = {}
-        self._mounted: list[Path] = []
 
     # -- links
 
@@ -72,8 +90,6 @@ class ProxiedCluster(LocalCluster):
         self.stop()
         for proxy in self.proxies.values():
             proxy.close()
-        for path in self._mounted:
-            subprocess.run(["umount", "-l", str(path)], check=False)
 
     # -- processes
 
@@ -127,17 +143,6 @@ class ProxiedCluster(LocalCluster):
         return all(status is not None and status.delivered >= positions[status.group] for status in statuses)
 
     # -- disks
-
-    def mount_disks(self) -> bool:
-        """A small disk for the data of each process, if this user may mount."""
-        for name in self.names:
-            path = self.config.data_folder(name)
-            path.mkdir(parents=True, exist_ok=True)
-            command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "tmpfs", str(path)]
-            if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
-                return False
-            self._mounted.append(path)
-        return True
 
     def fill_disk(self, name: str) -> None:
         with suppress(OSError), (self.config.data_folder(name) / _BALLAST).open("wb") as ballast:

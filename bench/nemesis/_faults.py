@@ -32,6 +32,10 @@ FAULTS = (
 )
 
 
+# A copy is known to be old by what others remember of its process, which they write down once a second.
+_COPY_AGE_S = 2.0
+
+
 class Nemesis:
     def __init__(self, cluster: ProxiedCluster, rng: Random, faults: list[str]) -> None:
         self._cluster = cluster
@@ -177,8 +181,8 @@ class Nemesis:
     async def _restore_copy(self, victim: str) -> str:
         if not self._copies:
             await self._copy()
-            await self._a_while()
         victim = self._rng.choice(sorted(self._copies))
+        await asyncio.sleep(_COPY_AGE_S)
         killed = await self._kill_some(victim)
         self._cluster.restore_disk(victim, self._copies[victim])
         await self._start_and_settle(killed)

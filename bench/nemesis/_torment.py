@@ -14,7 +14,7 @@ from amcast.core import UsageError
 from amcast.net.disk.records import Durability
 from amcast.net.local import plan
 
-from ._cluster import ProxiedCluster
+from ._cluster import ProxiedCluster, small_disks
 from ._faults import DISK_FAULTS, FAULTS, Nemesis
 from ._judge import Reading, Result, compare_applications, count_changed, count_lost, judge_trace, read_group
 from ._load import Load
@@ -46,21 +46,25 @@ OPTIONS: dict[str, Any] = {
 async def torment(
     folder: Path, protocol: str, rounds: int, seed: int, clients: int = 12, faults: Sequence[str] = FAULTS
 ) -> Result:
-    ProxiedCluster.create(folder, plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True, options=OPTIONS))
-    cluster = ProxiedCluster(folder)
+    config = plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True, options=OPTIONS)
+    with small_disks(config) as can_fill:
+        ProxiedCluster.create(folder, config)
+        possible = [fault for fault in faults if can_fill or fault not in DISK_FAULTS]
+        return await _torment(ProxiedCluster(folder), rounds, Random(seed), clients, possible)
+
+
+async def _torment(cluster: ProxiedCluster, rounds: int, rng: Random, clients: int, faults: list[str]) -> Result:
     load = Load(cluster, clients)
     loading: asyncio.Task[None] | None = None
     problems: list[str] = []
     done: list[str] = []
     try:
         await cluster.connect_links()
-        if not cluster.mount_disks():
-            faults = [fault for fault in faults if fault not in DISK_FAULTS]
         cluster.start()
         await cluster.wait_until_ready()
         loading = asyncio.create_task(load.run())
         try:
-            await _strike(cluster, load, Nemesis(cluster, Random(seed), list(faults)), rounds, done)
+            await _strike(cluster, load, Nemesis(cluster, rng, faults), rounds, done)
             await cluster.settle()
             load.stop()
             async with asyncio.timeout(_END_S):

@@ -1,4 +1,4 @@
-"""A few rounds of faults on real processes; `make nemesis` runs many. And the nemesis's own judgement, on small cases."""
+"""A few rounds of faults on real processes (`make nemesis` runs many), and how the nemesis judges."""
 
 from __future__ import annotations
 
