@@ -1,0 +1,30 @@
+"""The application that simulated nodes run: its state is a checksum of all that it has applied, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from ..core import AppMessage
+from ..net.node.application import StateMachine
+
+Note = Callable[[int, int], None]  # a position, and the state after it
+
+
+class Chain(StateMachine):
+    def __init__(self, note: Note) -> None:
+        self.position = 0
+        self._sum = 0
+        self._note = note
+
+    def apply(self, position: int, message: AppMessage) -> None:
+        assert position == self.position, f"position {position} is applied after {self.position - 1}"
+        self._sum = crc32(message.payload, crc32(message.id.to_bytes(16, "big"), self._sum))
+        self.position += 1
+        self._note(position, self._sum)
+
+    def snapshot(self) -> bytes:
+        return b"%d %d" % (self.position, self._sum)
+
+    def restore(self, state: bytes) -> None:
+        self.position, self._sum = map(int, state.split())

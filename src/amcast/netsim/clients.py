@@ -1,0 +1,155 @@
+"""The clients of a simulated cluster: those that multicast, and one that reads everything at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from ..core import AppMessage, MessageId, UsageError
+from ..net.client.async_client import AsyncClient, GoneError, connect
+from ..net.config import ClusterConfig
+from .machine import Machine
+from .scenario import NodeScenario
+
+_RETRY_S = 0.2
+_LOOK_S = 0.1
+_STATUS_S = 1.0
+
+
+class Sender:
+    """Multicasts at its pace, whether or not the messages before are delivered."""
+
+    def __init__(self, scenario: NodeScenario, index: int, machine: Machine, rng: Random) -> None:
+        self.sent: dict[MessageId, tuple[str, ...]] = {}
+        self.acknowledged: set[MessageId] = set()
+        self.payloads: dict[MessageId, bytes] = {}
+        self.is_done = False
+        self._scenario = scenario
+        self._index = index
+        self._rng = rng
+        each, more = divmod(scenario.messages, scenario.clients)
+        self._messages = each + (index < more)
+        self.program = machine.start(machine.name)
+        self.task = self.program.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with await _connected(self._scenario.config(), self.program.name) as client:
+            waiting = []
+            for number in range(self._messages):
+                waiting.append(self._multicast(client, number))
+                await asyncio.sleep(self._rng.expovariate(1e6 / self._scenario.interval_us))
+            await asyncio.gather(*waiting)
+        self.is_done = True
+
+    def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[None]:
+        rng, scenario = self._rng, self._scenario
+        groups = rng.sample(client.groups, rng.randint(1, min(scenario.dst_max, scenario.groups)))
+        payload = f"{self._index}.{number}.".encode()
+        payload += b"x" * rng.randint(0, max(0, scenario.payload_bytes - len(payload)))
+        id_, future = client.submit(groups, payload)
+        self.sent[id_] = tuple(sorted(groups))
+        self.payloads[id_] = payload
+        future.add_done_callback(lambda done: self._on_done(id_, done))
+        return future
+
+    def _on_done(self, id_: MessageId, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.acknowledged.add(id_)
+
+
+async def _connected(config: ClusterConfig, name: str) -> AsyncClient:
+    """A client that some process has answered. Until one does, it tries again."""
+    while True:
+        client = connect(config, name=name)
+        try:
+            await client.__aenter__()
+        except UsageError:
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return _Opened(client)
+
+
+class _Opened(AsyncClient):
+    """A client that is open already, for `async with`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.__dict__.update(client.__dict__)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+
+class Reader:
+    """Waits until all members of each group are at the same position, and reads what each group delivered."""
+
+    def __init__(self, scenario: NodeScenario, machine: Machine, is_quiet: Callable[[dict[str, int]], bool]) -> None:
+        self.positions: dict[str, int] = {}  # of each process
+        self.delivered: dict[str, list[tuple[int, AppMessage]]] = {}
+        self.first: dict[str, int] = {}  # the first position that a group still has
+        self.waits_for = "an answer"
+        self.is_done = False
+        self._scenario = scenario
+        self._is_quiet = is_quiet
+        self.program = machine.start(machine.name)
+        self.task = self.program.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with await _connected(self._scenario.config(), self.program.name) as client:
+            quiet = 0
+            while quiet < 2:
+                await asyncio.sleep(_LOOK_S)
+                quiet = quiet + 1 if await self._look(client) else 0
+            for group in client.groups:
+                await self._read(client, group)
+        self.is_done = True
+
+    async def _look(self, client: AsyncClient) -> bool:
+        ids = self._scenario.config().ids()
+        names = list(ids)
+        answers = await asyncio.gather(*(client.status(ids[name], _STATUS_S) for name in names), return_exceptions=True)
+        positions: dict[str, int] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException):
+                self.waits_for = f"an answer of {name} ({answer!r})"
+                return False
+            positions[name] = answer.delivered
+            if answer.open_messages:
+                self.waits_for = f"{answer.open_messages} open messages at {name}"
+                return False
+        self.positions = positions
+        for group in range(1, self._scenario.groups + 1):
+            found = {name: positions[name] for name in self._scenario.members(group)}
+            if len(set(found.values())) > 1:
+                self.waits_for = f"the same position: {found}"
+                return False
+        self.waits_for = "the applications"
+        return self._is_quiet(positions)
+
+    async def _read(self, client: AsyncClient, group: str) -> None:
+        end = max(position for name, position in self.positions.items() if name.startswith(f"{group}."))
+        self.waits_for = f"the deliveries of {group} up to {end}"
+        first = 0
+        while True:
+            found: list[tuple[int, AppMessage]] = []
+            try:
+                if first < end:
+                    await self._follow(client, group, first, end, found)
+            except GoneError as error:
+                first = error.first
+                continue
+            self.first[group] = first
+            self.delivered[group] = found
+            return
+
+    async def _follow(
+        self, client: AsyncClient, group: str, first: int, end: int, found: list[tuple[int, AppMessage]]
+    ) -> None:
+        stream = client.deliveries(group, first)
+        try:
+            async for delivery in stream:
+                found.append((delivery.position, delivery.message))
+                if delivery.position + 1 >= end:
+                    return
+        finally:
+            await stream.aclose()

@@ -1,0 +1,83 @@
+"""What is wrong with a run of whole nodes: what was acknowledged and lost, delivered twice, or in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..check import Violation, check_run
+from ..core import GroupId, ProcessId, message_name
+from ..description import describe
+from ..net.trace.collect import collect
+from ..trace import Run, RunInfo, read_run
+
+if TYPE_CHECKING:
+    from .run import NodeSimulation
+
+
+def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Violation, ...], Run | None]:
+    found = [Violation(what, [], [], explanation) for what, explanation in simulation.problems]
+    found += _lost(simulation)
+    found += _differing(simulation)
+    complete = simulation.reader is not None and simulation.reader.is_done
+    collect(raw, out, partial(_describe, simulation, complete))
+    run = read_run(out)
+    found += check_run(run).violations
+    return tuple(found), run
+
+
+def _describe(simulation: NodeSimulation, complete: bool, sent: Iterable[tuple[ProcessId, GroupId]]) -> RunInfo:
+    scenario = simulation.scenario
+    config = scenario.config()
+    topology = config.topology()
+    return describe(
+        config.spec(),
+        config.replica_config(),
+        topology,
+        sent,
+        run_id=f"{scenario.protocol}-node-{scenario.seed}",
+        seed=scenario.seed,
+        complete=complete,
+        correct=topology.processes if complete else (),
+        has_wire=False,
+        driver="simulated nodes",
+    )
+
+
+def _lost(simulation: NodeSimulation) -> list[Violation]:
+    """Messages that were acknowledged, and can't be had from a destination although it should still keep them."""
+    reader = simulation.reader
+    if reader is None or not reader.is_done:
+        return []
+    found = []
+    delivered = {group: [message.id for _, message in rows] for group, rows in reader.delivered.items()}
+    for group, first in reader.first.items():
+        end = first + len(delivered[group])
+        if first > max(0, end - simulation.scenario.keep_messages):
+            explanation = f"{group} keeps its deliveries from {first} to {end} only"
+            found.append(Violation("retention", [], [], explanation))
+    for sender in simulation.senders:
+        for id_ in sorted(sender.acknowledged):
+            for group in sender.sent[id_]:
+                count = delivered[group].count(id_)
+                if count > 1 or (count == 0 and reader.first[group] == 0):
+                    explanation = f"{message_name(id_)} was acknowledged, and is {count} times in the log of {group}"
+                    found.append(Violation("acknowledged", [id_], [], explanation))
+    return found
+
+
+def _differing(simulation: NodeSimulation) -> list[Violation]:
+    """Applications of a group that were in different states at the same position."""
+    found = []
+    for group in range(1, simulation.scenario.groups + 1):
+        known: dict[int, tuple[str, int]] = {}
+        for name in simulation.scenario.members(group):
+            for position, state in simulation.nodes[name].applied.items():
+                other, other_state = known.setdefault(position, (name, state))
+                if state != other_state:
+                    explanation = f"after position {position} the applications of {other} and {name} differ"
+                    found.append(Violation("application", [], [], explanation))
+                    break
+    return found

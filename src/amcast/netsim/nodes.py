@@ -1,0 +1,127 @@
+"""Keeps the nodes of a simulated cluster: starts them as `amcast node` does, and again after they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from ..core import UsageError
+from ..net.config import ClusterConfig
+from ..net.disk.files import CorruptLogError
+from ..net.node.server import NodeServer
+from .application import Chain
+from .machine import Machine, Program
+
+_AGAIN_US = 300_000  # a node that ended by itself, as it should, is started again after so long
+
+Excuse = Callable[[BaseException], bool]
+
+
+class Node:
+    """One process of the cluster, with all its boots."""
+
+    def __init__(
+        self, config: ClusterConfig, name: str, machine: Machine, on_problem: Callable[[str, str], None]
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self.folder = Path(config.folder) / config.data / name
+        self.program: Program | None = None
+        self.application: Chain | None = None
+        self.applied: dict[int, int] = {}  # positions, and the application's state after them
+        self.has_flipped_bits = False
+        self.may_fail_sync = False
+        self.boots = 0
+        self.is_retired = False  # it is not started again
+        self._config = config
+        self._on_problem = on_problem
+        self._stop = asyncio.Event()
+
+    @property
+    def is_up(self) -> bool:
+        return self.program is not None and self.program.is_alive
+
+    # -- starting
+
+    def start(self) -> None:
+        """Does nothing if it is running."""
+        self.machine.is_on = True
+        if not self.is_up and not self.is_retired:
+            self.program = self._run()
+
+    def start_again_later(self, delay_us: int) -> None:
+        self.machine.world.scheduler.after(delay_us, self.start)
+
+    def start_second(self) -> None:
+        """Beside the one that is running, which it must not disturb. If none is running, it is a start like any."""
+        if not self.is_up:
+            self.start()
+            return
+        self._run(is_second=True)
+
+    def _run(self, is_second: bool = False) -> Program:
+        program = self.machine.start(self.name)
+        self.boots += 1
+        stop = asyncio.Event()
+        if not is_second:
+            self._stop = stop
+        task = program.loop.create_task(self._serve(stop, is_second))
+        task.add_done_callback(lambda _: self._on_end(program, task, is_second))
+        return program
+
+    async def _serve(self, stop: asyncio.Event, is_second: bool) -> None:
+        """What `amcast node` runs."""
+        application = Chain(self._note)
+        server = NodeServer(self._config, self.name, application)
+        if not is_second:
+            self.application = application
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: server.on_loop_problem(context))
+        try:
+            await server.start()
+            server.failure.add_done_callback(lambda _: stop.set())
+            await stop.wait()
+            if server.failure.done():
+                server.failure.result()
+        finally:
+            await server.stop()
+
+    def _note(self, position: int, state: int) -> None:
+        known = self.applied.setdefault(position, state)
+        if known != state:
+            self._on_problem("application", f"{self.name} applied something else at position {position} than before")
+
+    # -- ending
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if self.program is not None:
+            self.program.loop.call_soon(self._stop.set)
+
+    def _on_end(self, program: Program, task: asyncio.Task[None], is_second: bool) -> None:
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError()
+        self.machine.world.scheduler.after(0, program.exit)
+        if is_second:
+            if not isinstance(error, UsageError):
+                self._on_problem("second-start", f"a second {self.name} ended with {error!r}, and not with a refusal")
+        elif error is not None:
+            self._on_failure(error)
+
+    def _on_failure(self, error: BaseException) -> None:
+        if isinstance(error, CorruptLogError) and self.has_flipped_bits:
+            self.has_flipped_bits = False
+            self.machine.world.scheduler.after(_AGAIN_US // 2, self.machine.disk.replace, self.folder, None)
+        elif self._is_excused(error):
+            pass
+        else:
+            self._on_problem("stopped", f"{self.name} stopped: {type(error).__name__}: {error}")
+            return
+        self.start_again_later(_AGAIN_US)
+
+    def _is_excused(self, error: BaseException) -> bool:
+        """On a full disk a node may not start; after a failed sync it must stop."""
+        if self.machine.disk.room is not None:
+            return isinstance(error, OSError | UsageError)
+        if self.may_fail_sync:
+            return isinstance(error, OSError | UsageError)
+        return False

@@ -1,0 +1,236 @@
+"""Runs a scenario of whole nodes, and judges it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..check import Violation
+from ..net.system import use
+from ..trace import Run
+from .clients import Reader, Sender
+from .injection import Injector
+from .judge import judge
+from .machine import World
+from .nodes import Node
+from .scenario import NodeScenario
+from .system import SimulatedSystem
+
+_LOOK_US = 20_000
+_STOP_US = 15_000_000  # all nodes must have stopped in good order within this time
+
+
+@dataclass
+class NodeResult:
+    scenario: NodeScenario
+    violations: tuple[Violation, ...] = ()
+    messages: int = 0
+    acknowledged: int = 0
+    deliveries: int = 0
+    faults: int = 0
+    boots: int = 0
+    events: int = 0
+    end_us: int = 0
+    digest: str = ""  # of all that was traced and delivered: equal for equal scenarios
+    run: Run | None = None
+    log: list[str] = field(default_factory=list)
+
+
+class NodeSimulation:
+    def __init__(self, scenario: NodeScenario, records_log: bool = False) -> None:
+        scenario.check()
+        self.scenario = scenario
+        self._config = config = scenario.config()
+        self._trace = Path(config.folder) / config.data / "trace"
+        self.world = World(scenario.seed, self._trace)
+        self.problems: list[tuple[str, str]] = []
+        wall_us = config.epoch_s * 1_000_000 + 1_000_000_000
+        network = self.world.network
+        network.latency_us, network.splits = scenario.latency_us, scenario.splits
+        network.window_bytes = scenario.window_bytes
+        self.nodes: dict[str, Node] = {}
+        for name in scenario.names():
+            machine = self.world.add_machine(name, wall_us)
+            machine.sync_us = scenario.sync_us
+            self.nodes[name] = Node(config, name, machine, self._on_problem)
+        self._injector = Injector(scenario, self.world, self.nodes)
+        self.senders: list[Sender] = []
+        self.reader: Reader | None = None
+        self._wall_us = wall_us
+        self.log: list[str] = []
+        self._records_log = records_log
+
+    def _on_problem(self, what: str, explanation: str) -> None:
+        self.problems.append((what, f"at {self.world.now} us {explanation}"))
+
+    # -- time passes
+
+    def run(self) -> NodeResult:
+        with _quiet(self), use(SimulatedSystem(self.world)):
+            self.world.scheduler.at(0, self._begin)
+            try:
+                self.world.scheduler.run()
+            finally:
+                for loop in self.world.buried:
+                    loop.close_tasks()
+        return self._result()
+
+    def _begin(self) -> None:
+        self._injector.schedule()
+        for node in self.nodes.values():
+            node.start()
+        for index in range(self.scenario.clients):
+            machine = self.world.add_machine(f"c{index}", self._wall_us)
+            self.senders.append(Sender(self.scenario, index, machine, self.world.rng("client", index)))
+        self.world.scheduler.after(_LOOK_US, self._look)
+
+    @property
+    def _deadline(self) -> int:
+        load = self.scenario.interval_us * (self.scenario.messages // self.scenario.clients + 1)
+        return max(self.scenario.end_us(), load) + self.scenario.patience_us
+
+    def _look(self) -> None:
+        now = self.world.now
+        if self.problems:
+            self.world.end()
+            return
+        if self.reader is None and now > self.scenario.end_us() and all(sender.is_done for sender in self.senders):
+            machine = self.world.add_machine("reader", self._wall_us)
+            self.reader = Reader(self.scenario, machine, self._applications_are_at)
+        if self.reader is not None and self.reader.is_done:
+            self._stop_all()
+        elif now > self._deadline or any(_has_failed(each) for each in self._programs()):
+            self._give_up()
+        else:
+            self.world.scheduler.after(_LOOK_US, self._look)
+
+    def _programs(self) -> list[Sender | Reader]:
+        return [*self.senders, *([self.reader] if self.reader else [])]
+
+    def _applications_are_at(self, positions: dict[str, int]) -> bool:
+        return all(
+            node.application is not None and node.application.position == positions[name]
+            for name, node in self.nodes.items()
+        )
+
+    def _give_up(self) -> None:
+        for each in self._programs():
+            if _has_failed(each):
+                self._on_problem("client", f"{each.program.name} failed: {each.task.exception()!r}")
+                self.world.end()
+                return
+        down = [name for name, node in self.nodes.items() if not node.is_up]
+        open_ = sum(len(sender.sent) - len(sender.acknowledged) for sender in self.senders)
+        what = f"{', '.join(down)} is down; " if down else ""
+        if self.reader is not None:
+            what += f"waiting for {self.reader.waits_for}"
+        else:
+            what += f"{open_} messages are not acknowledged"
+        self._on_problem("liveness", f"nothing moves: {what}; the last fault ended at {self.scenario.end_us()} us")
+        self.world.end()
+
+    def _stop_all(self) -> None:
+        for node in self.nodes.values():
+            node.is_retired = True
+            node.terminate()
+        self._await_stop(self.world.now + _STOP_US)
+
+    def _await_stop(self, deadline: int) -> None:
+        up = [name for name, node in self.nodes.items() if node.is_up]
+        if up and self.world.now > deadline:
+            self._on_problem("liveness", f"{', '.join(up)} did not stop in time")
+        if not up or self.problems:
+            self.world.end()
+        else:
+            self.world.scheduler.after(_LOOK_US, self._await_stop, deadline)
+
+    # -- the result
+
+    def _result(self) -> NodeResult:
+        scratch = Path(tempfile.mkdtemp(prefix="amcast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        try:
+            raw = scratch / "raw"
+            raw.mkdir()
+            digest = self._export(raw)
+            violations, run = judge(self, raw, scratch / "run")
+        finally:
+            shutil.rmtree(scratch)
+        delivered = {} if self.reader is None else self.reader.delivered
+        for group, found in sorted(delivered.items()):
+            digest.update(f"{group} {[(position, message.id) for position, message in found]}".encode())
+        digest.update(f"{self.world.now} {self.world.scheduler.events} {violations}".encode())
+        return NodeResult(
+            self.scenario,
+            violations,
+            sum(len(sender.sent) for sender in self.senders),
+            sum(len(sender.acknowledged) for sender in self.senders),
+            sum(len(found) for found in delivered.values()),
+            self._injector.count,
+            sum(node.boots for node in self.nodes.values()),
+            self.world.scheduler.events,
+            self.world.now,
+            digest.hexdigest(),
+            run,
+            self.log,
+        )
+
+    def _export(self, folder: Path) -> hashlib._Hash:
+        """The trace folders of all machines as one, as if they had been copied together."""
+        digest = hashlib.sha256()
+        for machine in self.world.machines.values():
+            for path, file in machine.disk.files_under(self._trace):
+                (folder / path.name).write_bytes(file.data)
+                digest.update(path.name.encode())
+                digest.update(file.data)
+        return digest
+
+
+def _has_failed(program: Sender | Reader) -> bool:
+    return program.task.done() and not program.is_done
+
+
+class _Log(logging.Handler):
+    def __init__(self, simulation: NodeSimulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._simulation.world
+        who = "?" if world.current is None else world.current.name
+        self._simulation.log.append(f"{world.now:>9} {who:<7} {record.getMessage()}")
+
+
+@contextmanager
+def _quiet(simulation: NodeSimulation) -> Iterator[None]:
+    """Nodes write no log, or into a list. No garbage is collected meanwhile: when it would be depends on other runs."""
+    logger = logging.getLogger("amcast")
+    before = logger.level, logger.propagate, logger.handlers
+    was_collecting = gc.isenabled()
+    logger.setLevel(logging.DEBUG if simulation._records_log else logging.CRITICAL + 1)
+    logger.propagate = False
+    logger.handlers = [_Log(simulation)]
+    gc.disable()
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        logger.propagate, logger.handlers = before[1:]
+        if was_collecting:
+            gc.enable()
+
+
+def simulate_nodes(scenario: NodeScenario, records_log: bool = False) -> NodeResult:
+    return NodeSimulation(scenario, records_log).run()
+
+
+def read_scenario(data: bytes) -> NodeScenario:
+    return msgspec.json.decode(data, type=NodeScenario)
