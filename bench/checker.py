@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amcast.check import check_run
-from amcast.core.ids import GROUP_ID_LIMIT
+from amcast.core.ids import GROUP_ID_LIMIT, SEQ_BITS
 from amcast.trace import FINAL, Deliveries, GroupInfo, Multicasts, Run, RunInfo, WireRows, make_run
 
 from ._figures import Figure, Progress, Sizes, cpu_seconds
@@ -58,8 +58,8 @@ def _multicasts(sizes: np.ndarray, dst: np.ndarray, rng: np.random.Generator) ->
         seq[own] = np.arange(len(own))
     sender = client + _GROUPS * _REPLICAS
     return Multicasts(
-        sender << 32 | seq,
-        sender.astype(np.int32),
+        sender << SEQ_BITS | seq,
+        sender,
         seq,
         np.concatenate(([0], np.cumsum(sizes))),
         dst.astype(np.int32),
@@ -92,7 +92,7 @@ def _deliveries(multicasts: Multicasts, number: np.ndarray, dst: np.ndarray) -> 
 def _wire(multicasts: Multicasts, number: np.ndarray, dst: np.ndarray) -> WireRows:
     """The sender's message to every member of its destinations, and a vote inside the group for each."""
     about = np.repeat(number, _REPLICAS)
-    receiver = (np.repeat(dst - 1, _REPLICAS) * _REPLICAS + np.tile(np.arange(_REPLICAS), len(dst))).astype(np.int32)
+    receiver = np.repeat(dst - 1, _REPLICAS) * _REPLICAS + np.tile(np.arange(_REPLICAS), len(dst))
     leader = receiver // _REPLICAS * _REPLICAS
     count = len(about)
     sent = multicasts.t_us[about]

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .net.client.async_client import connect
+    from .net.client.observer import observe
     from .net.client.sync_client import connect_sync
 
-__all__ = ["__version__", "connect", "connect_sync"]
+__all__ = ["__version__", "connect", "connect_sync", "observe"]
 
 __version__ = "0.1.0"
 
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from .net.client.async_client import connect
 
         return connect
+    if name == "observe":
+        from .net.client.observer import observe
+
+        return observe
     if name == "connect_sync":
         from .net.client.sync_client import connect_sync
 

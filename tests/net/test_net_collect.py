@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from amcast.check import check_run
+from amcast.core.ids import SEQ_BITS
 from amcast.net.trace._multicasts import Ids
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
@@ -91,9 +92,9 @@ def test_a_swapped_delivery_is_caught(tmp_path: Path) -> None:
     for process, log in ((0, [1, 2]), (1, [2, 1])):
         writer = TraceWriter(tmp_path / "raw", process, 1, 0, wire=False)
         for seq in (1, 2):
-            writer.multicast(CLIENT << 32 | seq, CLIENT, seq, (1,), seq, 8)
+            writer.multicast(CLIENT << SEQ_BITS | seq, CLIENT, seq, (1,), seq, 8)
         for position, seq in enumerate(log):
-            writer.delivery(position, CLIENT << 32 | seq, FINAL, None, 10 + position)
+            writer.delivery(position, CLIENT << SEQ_BITS | seq, FINAL, None, 10 + position)
         writer.close()
     info = msgspec.structs.replace(INFO, groups=(GroupInfo(1, (0, 1)),), correct=(0, 1))
     collect(tmp_path / "raw", tmp_path / "run", lambda sent: info)
@@ -162,7 +163,7 @@ class RandomProcesses:
     def _multicast(self, writers: dict[int, TraceWriter]) -> None:
         seq = len(self._sent)
         dst = self._rng.choice([(1,), (2,), (1, 2)])
-        message = CLIENT << 32 | seq
+        message = CLIENT << SEQ_BITS | seq
         self._sent[message] = dst
         self.recorder.multicast(message, CLIENT, seq, dst, self._now, 64)
         writers[CLIENT].multicast(message, CLIENT, seq, dst, self._now, 64)
@@ -179,7 +180,7 @@ class RandomProcesses:
             self._guess(writer, process)
             return
         final = self._final[process]
-        message, ts = CLIENT << 32 | rng.randrange(50), rng.choice((None, 7, 8))
+        message, ts = CLIENT << SEQ_BITS | rng.randrange(50), rng.choice((None, 7, 8))
         position = len(final.ids)
         if position and rng.random() < 0.4:
             position = rng.randrange(position)
@@ -193,7 +194,7 @@ class RandomProcesses:
         """Guesses something new, or what it guessed or delivered in any of its boots."""
         rng, guessed = self._rng, self._guessed[process]
         known = [*guessed, *(id_ for id_ in self._final[process].ids if id_ >= 0)]
-        message = rng.choice(known) if known and rng.random() < 0.5 else CLIENT << 32 | 1_000 + len(guessed)
+        message = rng.choice(known) if known and rng.random() < 0.5 else CLIENT << SEQ_BITS | 1_000 + len(guessed)
         guessed.append(message)
         position = self._guessed_now[process]
         self._guessed_now[process] += 1
@@ -276,7 +277,7 @@ def wire_shift(found: Run, wanted: Run) -> int:
 def test_one_id_for_two_messages_stays_twice(other: tuple[int, ...], tmp_path: Path) -> None:
     for process, dst in ((0, (1,)), (1, (1,)), (2, other)):
         writer = TraceWriter(tmp_path / "raw", process, process // 2 + 1, 0, wire=False)
-        writer.multicast(CLIENT << 32, CLIENT, 0, dst, 100 + process, 8)
+        writer.multicast(CLIENT << SEQ_BITS, CLIENT, 0, dst, 100 + process, 8)
         writer.close()
     assert collect(tmp_path / "raw", tmp_path / "run", described).multicasts == 2
     report = check_run(read_run(tmp_path / "run"))
@@ -286,7 +287,7 @@ def test_one_id_for_two_messages_stays_twice(other: tuple[int, ...], tmp_path: P
 def test_the_earliest_time_of_a_multicast_counts_and_all_times_begin_at_0(tmp_path: Path) -> None:
     for process, t_us in ((0, 1_700), (1, 1_650), (CLIENT, 1_500)):
         writer = TraceWriter(tmp_path / "raw", process, 1, 0, wire=False)
-        writer.multicast(CLIENT << 32, CLIENT, 0, (1,), t_us, 8)
+        writer.multicast(CLIENT << SEQ_BITS, CLIENT, 0, (1,), t_us, 8)
         writer.fault("slow disk", "fsync took 3 s\nor more", t_us + 1)
         writer.close()
     collect(tmp_path / "raw", tmp_path / "run", described)
@@ -299,7 +300,7 @@ def test_the_earliest_time_of_a_multicast_counts_and_all_times_begin_at_0(tmp_pa
 def test_a_crash_is_between_the_boots(tmp_path: Path) -> None:
     for boot, t_us in ((3, 100), (4, 250), (7, 240)):  # the clock was set back before the last one
         writer = TraceWriter(tmp_path / "raw", 0, 1, boot, wire=False)
-        writer.delivery(0, CLIENT << 32, FINAL, 1, t_us)
+        writer.delivery(0, CLIENT << SEQ_BITS, FINAL, 1, t_us)
         writer.close()
     report = collect(tmp_path / "raw", tmp_path / "run", described)
     faults = [(fault.what, fault.t_us) for fault in read_run(tmp_path / "run").faults]
@@ -310,7 +311,7 @@ def test_a_crash_is_between_the_boots(tmp_path: Path) -> None:
 def test_files_that_were_never_closed_are_a_crash(tmp_path: Path) -> None:
     for process in (0, 1, CLIENT):
         writer = TraceWriter(tmp_path / "raw", process, 1, 0, wire=False)
-        writer.multicast(CLIENT << 32 | process, CLIENT, process, (1,), 100 + process, 8)
+        writer.multicast(CLIENT << SEQ_BITS | process, CLIENT, process, (1,), 100 + process, 8)
         kill(writer) if process == CLIENT else writer.close()
     collect(tmp_path / "raw", tmp_path / "run", described)
     faults = [(fault.process, fault.what, fault.t_us) for fault in read_run(tmp_path / "run").faults]
@@ -322,11 +323,11 @@ def test_a_live_run_shows_a_received_state_when_others_have_its_positions(tmp_pa
     behind, ahead = (TraceWriter(tmp_path / "raw", process, 1, 0, wire=False) for process in (1, 0))
     collector = Collector(tmp_path / "raw", tmp_path / "run", described)
     behind.restored(2, 50)
-    behind.delivery(2, CLIENT << 32 | 2, FINAL, 3, 51)
+    behind.delivery(2, CLIENT << SEQ_BITS | 2, FINAL, 3, 51)
     behind.flush()
     assert collector.step().deliveries == 0
     for position in range(3):
-        ahead.delivery(position, CLIENT << 32 | position, FINAL, position + 1, 40 + position)
+        ahead.delivery(position, CLIENT << SEQ_BITS | position, FINAL, position + 1, 40 + position)
     ahead.flush()
     assert collector.step().deliveries == 4
     for writer in (behind, ahead):
@@ -338,14 +339,14 @@ def test_a_live_run_shows_a_received_state_when_others_have_its_positions(tmp_pa
 
 def test_ranges_of_ids_close_up() -> None:
     rng = np.random.default_rng(4)
-    numbers = rng.permutation(np.concatenate((np.arange(500), np.arange(500) + (CLIENT << 32))))
+    numbers = rng.permutation(np.concatenate((np.arange(500), np.arange(500) + (CLIENT << SEQ_BITS))))
     ids = Ids()
     for part in np.split(numbers, 20):
         assert not ids.has(part).any()
         ids.add(part)
         assert ids.has(part).all()
     assert ids.ranges == 2
-    assert ids.has(np.array([-1, 0, 499, 500, CLIENT << 32, (CLIENT << 32) + 500])).tolist() == [
+    assert ids.has(np.array([-1, 0, 499, 500, CLIENT << SEQ_BITS, (CLIENT << SEQ_BITS) + 500])).tolist() == [
         False,
         True,
         True,

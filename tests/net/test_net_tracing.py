@@ -16,6 +16,7 @@ from random import Random
 import pytest
 
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
+from amcast.core.ids import SEQ_BITS
 from amcast.net.trace._multicasts import multicasts_of
 from amcast.net.trace._rawfile import HEADER_BYTES, ROWS, raw_files
 from amcast.net.trace.collect import Collector, collect
@@ -33,9 +34,9 @@ def described(sent: object) -> RunInfo:
 def write_some(folder: Path, process: int = 0, boot: int = 0, rows: int = 3) -> TraceWriter:
     writer = TraceWriter(folder, process, 1, boot, wire=True)
     for seq in range(rows):
-        writer.multicast(CLIENT << 32 | seq, CLIENT, seq, (1,), 100 + seq, 8)
+        writer.multicast(CLIENT << SEQ_BITS | seq, CLIENT, seq, (1,), 100 + seq, 8)
         writer.wire(CLIENT, process, "START" if seq % 2 else "ACK", None, 8, 100 + seq, None)
-        writer.delivery(seq, CLIENT << 32 | seq, FINAL, seq + 1, 200 + seq)
+        writer.delivery(seq, CLIENT << SEQ_BITS | seq, FINAL, seq + 1, 200 + seq)
     writer.fault("slow", "disk", 150)
     return writer
 
@@ -214,12 +215,12 @@ DELIVERIES, MULTICASTS, WIRE = "deliveries.0.0.raw", "multicasts.0.0.raw", "wire
         (DELIVERIES, lambda path: overwrite(path, 12, b"\x05"), "by its header"),
         (DELIVERIES, lambda path: overwrite(path, HEADER_BYTES + 16, b"\x03"), "no delivery"),
         (DELIVERIES, lambda path: overwrite(path, HEADER_BYTES + 7, b"\x80"), "no delivery"),
-        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 36, b"\x01"), "count down"),
-        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 36, b"\xff\xff\xff\xff"), "count down"),
-        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 40, b"\x00"), "no multicast"),
-        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 42, b"\x01"), "no multicast"),
-        (WIRE, lambda path: overwrite(path, HEADER_BYTES + 8, b"\x02"), "does not name"),
-        (WIRE, lambda path: overwrite(path, HEADER_BYTES + 11, b"\xff"), "does not name"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 40, b"\x01"), "count down"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 40, b"\xff\xff\xff\xff"), "count down"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 44, b"\x00"), "no multicast"),
+        (MULTICASTS, lambda path: overwrite(path, HEADER_BYTES + 46, b"\x01"), "no multicast"),
+        (WIRE, lambda path: overwrite(path, HEADER_BYTES + 16, b"\x02"), "does not name"),
+        (WIRE, lambda path: overwrite(path, HEADER_BYTES + 19, b"\xff"), "does not name"),
         ("kinds.0.0.raw", lambda path: overwrite(path, HEADER_BYTES, b"x"), "makes no sense"),
         ("faults.0.0.raw", lambda path: overwrite(path, HEADER_BYTES, b"{"), "makes no sense"),
         ("faults.0.0.raw", lambda path: path.write_bytes(path.read_bytes() + b'[1e400,"",""]\n'), "makes no sense"),

@@ -47,7 +47,7 @@ def without_table(run: Path) -> None:
 
 
 def wrong_type(run: Path) -> None:
-    retype(run / "multicasts" / "part-00000.parquet", "sender", pa.int64())
+    retype(run / "multicasts" / "part-00000.parquet", "sender", pa.int16())
 
 
 def unfinished(run: Path) -> None:
@@ -57,7 +57,7 @@ def unfinished(run: Path) -> None:
 BAD: dict[Callable[[Path], None], str] = {
     empty: "run.json is missing: it is not a run, or is still being written",
     without_table: "a run needs the table deliveries",
-    wrong_type: "column sender is int64 and must be int32",
+    wrong_type: "column sender is int16 and must be int64",
     unfinished: "run.json is missing: it is not a run, or is still being written",
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from unittest.mock import MagicMock
 
-from amcast.core import Outbox, ProcessId, Wire, grid, seq_of, unpack
-from amcast.protocols import Client, ClientConfig, Reply, Start, protocol
+import pytest
+
+from amcast.core import AppMessage, MessageId, Outbox, ProcessId, UsageError, Wire, grid, message_id, seq_of, unpack
+from amcast.protocols import Client, ClientConfig, Reply, Start, _client, protocol
 
 RETRY, SEND = "client.retry", "client.send"
 
@@ -78,3 +80,118 @@ def test_what_waits_to_be_sent_is_not_settled() -> None:
         assert client._settled == sent
     assert sizes == [1_024, 1_024, 452]
     assert client.outstanding == 0
+
+
+# -- another sender id when the sequence numbers of one run out
+
+ONE, TWO = 1 << 30, 1 << 25  # the newer one may be the smaller one
+
+
+class Changing:
+    """A client whose ids have few numbers, and the driver's side of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "fastcast", batch: int = 3) -> None:
+        monkeypatch.setattr(_client, "ID_MESSAGES", 8)
+        self.topology = grid(2, 3, clients=1)
+        self.out = MagicMock(spec=Outbox)
+        self.out.now_us = 5
+        self.asked = 0
+        self.given_up: list[ProcessId] = []
+        spec = protocol(name)
+        make_ingress = spec.ingress_maker(self.topology, spec.config())
+        config = ClientConfig(batch=batch)
+        self.client = Client(ONE, self.topology, spec.ingress_groups, config, make_ingress)
+        self.client.ask_for_id = self._ask
+        self.client.give_up_id = self.given_up.append
+
+    def _ask(self) -> None:
+        self.asked += 1
+
+    def send(self, count: int = 1) -> list[AppMessage]:
+        messages = self.client.new_messages([((1, 2), b"")] * count)
+        self.client.on_multicast_all(messages, self.out)
+        return messages
+
+    def answer(self, *ids: MessageId) -> None:
+        for leader, group in ((0, 1), (3, 2)):
+            self.client.on_reply(leader, Reply((group,), ids))
+
+
+def test_a_client_asks_for_another_id_in_time_and_changes_when_nothing_is_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changing = Changing(monkeypatch, batch=1)
+    first = changing.send(6)
+    assert changing.asked == 0
+    changing.client.on_timer(SEND, changing.out)
+    seventh = changing.send()[0]
+    assert changing.asked == 1
+    changing.client.take_id(TWO)
+    changing.client.on_timer(SEND, changing.out)
+    changing.answer(*[message.id for message in first])
+    eighth = changing.send()[0]
+    assert eighth.id == message_id(ONE, 7), "the seventh is in flight"
+    changing.client.on_timer(SEND, changing.out)
+    changing.answer(seventh.id, eighth.id)
+    assert changing.given_up == []
+    ninth = changing.send()[0]
+    assert (ninth.id, ninth.settled) == (message_id(TWO, 0), 0)
+    assert changing.given_up == [ONE]
+
+
+def test_a_client_that_always_has_some_in_flight_changes_when_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    changing = Changing(monkeypatch)
+    old = changing.send(7)
+    changing.client.take_id(TWO)
+    new = changing.send(5)  # in the same turn
+    assert [message.id for message in new] == [message_id(TWO, seq) for seq in range(5)]
+    changing.client.on_timer(SEND, changing.out)
+    batches = [batch for start in sent_starts(changing.out)[:1] for batch in start.messages]
+    assert [batch.id for batch in batches] == [
+        message_id(sender, seq) for sender, seq in ((ONE, 0), (ONE, 3), (ONE, 6), (TWO, 0), (TWO, 3))
+    ]
+    assert [each.id for batch in batches for each in unpack(batch)] == [message.id for message in old + new]
+
+    changing.answer(message_id(TWO, 0), message_id(ONE, 3))
+    assert changing.client.new_message((1, 2), b"").settled == 0, "nothing is promised while old ones are in flight"
+    assert changing.given_up == []
+    changing.answer(message_id(ONE, 0))
+    assert changing.given_up == []
+    changing.answer(message_id(ONE, 6))
+    assert changing.given_up == [ONE]
+    assert changing.client.outstanding == 2
+    assert changing.client.new_message((1, 2), b"").settled == 3
+
+
+def test_without_another_id_there_are_no_new_messages_and_old_ones_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changing = Changing(monkeypatch, batch=1)
+    old = changing.send(8)
+    changing.client.on_timer(SEND, changing.out)
+    changing.client.no_id = "all are down"
+    with pytest.raises(UsageError, match="used up the 8 numbers of its id, and got no other id: all are down"):
+        changing.send()
+    changing.client.on_timer(RETRY, changing.out)
+    changing.client.on_timer(RETRY, changing.out)
+    again = [call.args[1] for call in changing.out.send_all.call_args_list]
+    assert {message.id for start in again for message in start.messages} == {message.id for message in old}
+    changing.client.take_id(TWO)
+    assert changing.send()[0].sender == TWO
+
+
+@pytest.mark.parametrize("name", ["oam", "oam-baseline"])
+def test_messages_of_an_old_id_are_sent_again_the_way_they_entered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two ids have different source groups."""
+    changing = Changing(monkeypatch, name)
+    old = changing.send(8)
+    changing.client.take_id(TWO + 1)
+    changing.send()
+    changing.answer(*[message.id for message in old[1:]])
+    changing.client.on_reply(0, Reply((1,), (old[0].id,)))
+    changing.client.on_timer(RETRY, changing.out)
+    changing.out.send_all.reset_mock()
+    changing.client.on_timer(RETRY, changing.out)
+    again = [call.args for call in changing.out.send_all.call_args_list if old[0].id in call.args[1].about()]
+    receivers = {tuple(to) for to, _ in again}
+    assert receivers == {changing.topology.members(1), changing.topology.members(2)}  # its source, and who is silent

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from amcast.core import UsageError
+from amcast.core.ids import SEQ_BITS
 from amcast.trace import GroupInfo, Recorder, RunInfo, read_run, write_run
 
 INFO = RunInfo(
@@ -31,10 +32,10 @@ INFO = RunInfo(
 def run(tmp_path: Path) -> Path:
     recorder = Recorder()
     for seq in range(3):
-        recorder.multicast(9 << 32 | seq, 9, seq, (1, 2), seq, 10)
+        recorder.multicast(9 << SEQ_BITS | seq, 9, seq, (1, 2), seq, 10)
         for process, group in ((0, 1), (1, 1), (2, 2)):
-            recorder.delivery(process, group, seq, 9 << 32 | seq, 0, seq + 1, seq)
-            recorder.wire(9, process, "START", 9 << 32 | seq, 10, seq, seq + 1)
+            recorder.delivery(process, group, seq, 9 << SEQ_BITS | seq, 0, seq + 1, seq)
+            recorder.wire(9, process, "START", 9 << SEQ_BITS | seq, 10, seq, seq + 1)
     recorder.fault(1, 5, "crash", "")
     write_run(tmp_path / "run", INFO, recorder)
     return tmp_path / "run"
@@ -211,7 +212,9 @@ def test_one_column_twice(run: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "kind"),
     [
-        ("multicasts", "sender", pa.int64()),
+        ("multicasts", "sender", pa.int16()),
+        ("multicasts", "client_seq", pa.int32()),
+        ("deliveries", "process", pa.int64()),
         ("multicasts", "dst", pa.list_(pa.field("element", pa.int64()))),
         ("multicasts", "msg", pa.string()),
         ("deliveries", "pos", pa.int32()),

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amcast.core import UsageError
+from amcast.core.ids import SEQ_BITS
 from amcast.trace import NULL, TABLES, GroupInfo, Recorder, Run, RunInfo, read_run, write_run, writer
 
 INFO = RunInfo(
@@ -33,13 +34,13 @@ INFO = RunInfo(
 
 def small_recorder() -> Recorder:
     recorder = Recorder()
-    recorder.multicast(5 << 32 | 1, 5, 1, (1, 2), 100, 64)
-    recorder.multicast(5 << 32 | 2, 5, 2, (2,), 150, 0)
+    recorder.multicast(5 << SEQ_BITS | 1, 5, 1, (1, 2), 100, 64)
+    recorder.multicast(5 << SEQ_BITS | 2, 5, 2, (2,), 150, 0)
     for process, group in ((3, 2), (0, 1), (2, 2), (1, 1)):
-        recorder.delivery(process, group, 0, 5 << 32 | 1, 1, None, 190 + process)
-        recorder.delivery(process, group, 0, 5 << 32 | 1, 0, 1 << 40, 200 + process)
-    recorder.delivery(2, 2, 1, 5 << 32 | 2, 0, 2 << 40, 300)
-    recorder.wire(5, 0, "START", 5 << 32 | 1, 80, 100, 120)
+        recorder.delivery(process, group, 0, 5 << SEQ_BITS | 1, 1, None, 190 + process)
+        recorder.delivery(process, group, 0, 5 << SEQ_BITS | 1, 0, 1 << 40, 200 + process)
+    recorder.delivery(2, 2, 1, 5 << SEQ_BITS | 2, 0, 2 << 40, 300)
+    recorder.wire(5, 0, "START", 5 << SEQ_BITS | 1, 80, 100, 120)
     recorder.wire(0, 1, "ping", None, 8, 130, None)
     recorder.fault(3, 250, "crash", "")
     recorder.fault(2, 240, "restored", '{"position": 0}')
@@ -74,7 +75,7 @@ def test_a_run_comes_back_as_it_was_recorded(tmp_path: Path) -> None:
 def test_a_recorder_can_go_on_after_it_was_looked_at() -> None:
     recorder = small_recorder()
     before = recorder.run(INFO)
-    recorder.multicast(5 << 32 | 3, 5, 3, (1,), 400, 1)
+    recorder.multicast(5 << SEQ_BITS | 3, 5, 3, (1,), 400, 1)
     assert len(recorder.run(INFO).multicasts) == len(before.multicasts) + 1
 
 
@@ -183,7 +184,7 @@ def test_deliveries_in_any_file_and_order_are_sorted(tmp_path: Path) -> None:
 
 def test_nulls_are_marked() -> None:
     run = small_recorder().run(INFO)
-    assert run.wire.msg.tolist() == [5 << 32 | 1, NULL]
+    assert run.wire.msg.tolist() == [5 << SEQ_BITS | 1, NULL]
     assert run.wire.received_us.tolist() == [120, NULL]
     assert run.deliveries.ts[run.deliveries.kind == 1].tolist() == [NULL] * 4
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core import ProcessId
-from ..trace.run import Int32s, Int64s
+from ..trace.run import Int64s
 from ._messages import Bools, MessageIndex
 
 
@@ -23,12 +23,12 @@ class Involved:
         self._senders = np.unique(index.sender)
         self._joined: dict[tuple[str, int], Bools] = {}
 
-    def group(self, process: Int32s) -> Int64s:
+    def group(self, process: Int64s) -> Int64s:
         """The indexes of the groups of processes; -1 for a client."""
         at = np.minimum(np.searchsorted(self._members, process), len(self._members) - 1)
         return np.where(self._members[at] == process, self._member_group[at], -1)
 
-    def by(self, message: Int64s, process: Int32s) -> Bools:
+    def by(self, message: Int64s, process: Int64s) -> Bools:
         """Element by element: does the message involve the process?"""
         index = self._index
         found: Bools = index.sender[message] == process
@@ -41,7 +41,7 @@ class Involved:
             left = left[~hit]
         return found
 
-    def by_any(self, process: Int32s) -> Bools:
+    def by_any(self, process: Int64s) -> Bools:
         """Element by element: does any message of the run involve the process?"""
         reached = np.zeros(len(self._index.groups) + 1, np.bool_)
         reached[self._index.dst] = True
@@ -52,7 +52,7 @@ class Involved:
 
     def both(self, one: ProcessId, other: ProcessId) -> bool:
         """Does some one message involve both?"""
-        groups = [int(group) for group in self.group(np.array([one, other], np.int32))]
+        groups = [int(group) for group in self.group(np.array([one, other]))]
         if groups[0] >= 0 and groups[1] >= 0 and self._with_group(groups[0])[groups[1]]:
             return True
         if groups[1] >= 0 and self._with_sender(one)[groups[1]]:
@@ -92,7 +92,7 @@ class Involved:
                 may_send[index[int(sender)], index[int(receiver)]] = True
         return may_send
 
-    def concerned(self, message: Int64s, process: Int32s) -> Bools:
+    def concerned(self, message: Int64s, process: Int64s) -> Bools:
         """Element by element: is the process the message's sender, or in a group that may send to a destination?"""
         index = self._index
         found: Bools = index.sender[message] == process

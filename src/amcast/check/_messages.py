@@ -51,7 +51,7 @@ class MessageIndex:
         self.ids, self.row = np.unique(rows.msg, return_index=True)  # the first row of each message
         self.multicast_count = len(self.ids)
         self.repeated_ids = _repeated(rows.msg) if len(rows) > len(self.ids) else []
-        self.sender = rows.sender[self.row].astype(np.int64)
+        self.sender = rows.sender[self.row]
         self.seq = rows.client_seq[self.row]
         self.sizes = np.diff(rows.dst_start)[self.row]
         self.dst_start = np.concatenate(([0], np.cumsum(self.sizes)))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core import ProcessId
 from ..trace import NULL
-from ..trace.run import Int32s, Int64s
+from ..trace.run import Int64s
 from ._involved import Involved
 from ._messages import Bools, MessageIndex
 from .report import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
@@ -64,7 +64,7 @@ class _Wire:
         self.message[self.named[known]] = at[known]
         self.known = self.named[known]
 
-    def both(self, test: Callable[[Int64s, Int32s], Bools], rows: Int64s) -> Bools:
+    def both(self, test: Callable[[Int64s, Int64s], Bools], rows: Int64s) -> Bools:
         """For rows that name a known message: whether a test of message and process holds at both ends."""
         message = self.message[rows]
         return test(message, self.src[rows]) & test(message, self.dst[rows])
@@ -83,20 +83,20 @@ class _Wire:
     def report(self, name: str, row: int, messages: list[int], what: str) -> None:
         self.findings.fail(name, messages, self.ends(row), f"{self.said(row)}{what}")
 
-    def report_named(self, name: str, row: int, test: Callable[[Int64s, Int32s], Bools]) -> None:
+    def report_named(self, name: str, row: int, test: Callable[[Int64s, Int64s], Bools]) -> None:
         """The row is about a message that does not concern one end, or both, by this test."""
         message, msg = int(self.message[row]), int(self.msg[row])
         if message < 0:
             self.report(name, row, [msg], f" about message {msg}, which nobody multicast")
             return
         ends = dict.fromkeys(self.ends(row))
-        strangers = [end for end in ends if not test(np.array([message]), np.array([end], np.int32))[0]]
+        strangers = [end for end in ends if not test(np.array([message]), np.array([end]))[0]]
         about = f" about {self.index.message_name(message)}, which does not concern"
         self.report(name, row, [msg], f"{about} {self.index.names(strangers)}")
 
     def report_idle(self, name: str, row: int, messages: list[int]) -> None:
         ends = dict.fromkeys(self.ends(row))
-        strangers = [end for end in ends if not self.involved.by_any(np.array([end], np.int32))[0]]
+        strangers = [end for end in ends if not self.involved.by_any(np.array([end]))[0]]
         self.report(name, row, messages, f", but no message concerns {self.index.names(strangers)}")
 
 
@@ -112,8 +112,7 @@ def _check_unnamed(wire: _Wire) -> None:
     src, dst = wire.src[wire.unnamed], wire.dst[wire.unnamed]
     group = wire.involved.group(src)
     crossing = np.flatnonzero((src != dst) & ((group != wire.involved.group(dst)) | (group < 0)))
-    _, first = np.unique(src[crossing].astype(np.int64) << 32 | dst[crossing], return_index=True)
-    for at in crossing[np.sort(first)].tolist():  # one row of each pair of ends, in the order of the table
+    for at in crossing[_first_of_pairs(src[crossing], dst[crossing])].tolist():
         if wire.findings.is_full("genuine"):
             return
         ends = (int(src[at]), int(dst[at]))
@@ -150,6 +149,13 @@ def _check_partially_genuine(wire: _Wire) -> None:
     local = wire.known[wire.index.sizes[wire.message[wire.known]] == 1]
     for row in _first(local[~wire.both(wire.involved.by, local)]):
         wire.report_named("partially-genuine", row, wire.involved.by)
+
+
+def _first_of_pairs(src: Int64s, dst: Int64s) -> Int64s:
+    """The first row of each pair of ends, in the order of the table."""
+    ends, number = np.unique(np.concatenate((src, dst)), return_inverse=True)  # two ids need not fit into 64 bits
+    _, first = np.unique(number[: len(src)] * len(ends) + number[len(src) :], return_index=True)
+    return np.sort(first)
 
 
 def _first(rows: Int64s) -> list[int]:

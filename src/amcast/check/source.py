@@ -32,8 +32,8 @@ class DeliveryColumns:
 
 @dataclass(frozen=True, slots=True)
 class WireColumns:
-    src: Int32s
-    dst: Int32s
+    src: Int64s
+    dst: Int64s
     msg: Int64s
     kind: Callable[[int], str]  # of a row
 

@@ -16,6 +16,7 @@ from ._output import FAIL, JsonOption, console, errors, print_json
 
 if TYPE_CHECKING:
     from ..net.client.async_client import AsyncClient
+    from ..net.client.observer import Observer
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
 TokenOption = Annotated[str, typer.Option(help="The client's token, where nodes ask for one.", envvar="AMCAST_TOKEN")]
@@ -43,7 +44,10 @@ def register(app: typer.Typer) -> None:
         [bold]cat order.json | amcast send g1 --config cluster.toml[/bold]
         """
         data = sys.stdin.buffer.read() if payload is None else payload.encode()
-        asyncio.run(_send(_client(config, folder, token, name), groups, data, timeout, as_json))
+        from ..net.client.async_client import connect
+
+        client = connect(config or folder / "cluster.toml", name=name, token=token)
+        asyncio.run(_send(client, groups, data, timeout, as_json))
 
     @app.command("tail")
     def tail(
@@ -64,13 +68,10 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast tail g2 --from 1000 -n 10 --json[/bold]
         """
-        asyncio.run(_tail(_client(config, folder, token, name), group, position, count, as_json))
+        from ..net.client.observer import observe
 
-
-def _client(config: Path | None, folder: Path, token: str, name: str) -> AsyncClient:
-    from ..net.client.async_client import connect
-
-    return connect(config or folder / "cluster.toml", name=name, token=token)
+        observer = observe(config or folder / "cluster.toml", name=name, token=token)
+        asyncio.run(_tail(observer, group, position, count, as_json))
 
 
 async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
@@ -90,15 +91,15 @@ async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float
         console.print(f"{message_name(id_)} delivered by {groups} in {took_ms:.1f} ms", highlight=False)
 
 
-async def _tail(client: AsyncClient, group: str, position: int, count: int | None, as_json: bool) -> None:
+async def _tail(observer: Observer, group: str, position: int, count: int | None, as_json: bool) -> None:
     import msgspec
 
-    from ..net.client.async_client import GoneError
+    from ..net.client.observer import GoneError
 
-    async with client:
+    async with observer:
         seen = 0
         try:
-            async for delivery in client.deliveries(group, position):
+            async for delivery in observer.deliveries(group, position):
                 message = delivery.message
                 dst = [f"g{each}" for each in message.dst]
                 if as_json:

@@ -2,6 +2,9 @@
 
 A message id holds its sender and the sender's sequence number, so that any process can tell whose message it is
 without a table. Groups are numbered from 1 (`g1`), the processes of a group from 0 (`g1.p0`).
+
+A message id is below 2^63: 37 bits for the sender and 26 for its sequence number. Sequence numbers can run out, and a
+client goes on under another sender id then. Sender ids must not run out, and none is ever given out twice.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ ProcessId = int
 GroupId = int
 MessageId = int
 
-SEQ_BITS = 32
+SEQ_BITS = 26
 SEQ_MASK = (1 << SEQ_BITS) - 1
 PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
-CLIENT_ID_LIMIT = 1 << 31  # for clients that get their id from a running cluster: the trace has 32 bits for it
+CLIENT_ID_LIMIT = 1 << 37  # for clients that get their id from a running cluster: what a message id leaves for it
 GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
 SEQ_LIMIT = 1 << SEQ_BITS
 

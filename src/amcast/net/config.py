@@ -12,12 +12,11 @@ import msgspec
 
 from ..consensus import PaxosConfig
 from ..core import BATCH_LIMIT, GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
+from ..core.ids import CLIENT_ID_LIMIT, PROCESS_ID_LIMIT
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
 from .disk.records import Durability
 
-CLIENT_IDS_FROM = 1 << 24  # above the ids of all processes
-CLIENT_IDS_EACH = 1 << 20  # how many client ids a process can give out
 PROCESSES_MAX = 1_024
 
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
@@ -94,6 +93,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def ids(self) -> dict[str, ProcessId]:
         """Numbered densely by group and index, whatever the order in the file."""
         return {entry.id: number for number, entry in enumerate(sorted(self.process, key=lambda e: split_name(e.id)))}
+
+    def client_ids(self, process: ProcessId) -> range:
+        """The client ids that this process may give out: all above the ids of processes, divided evenly."""
+        each = (CLIENT_ID_LIMIT - PROCESS_ID_LIMIT) // len(self.process)
+        first = PROCESS_ID_LIMIT + process * each
+        return range(first, first + each)
 
     def topology(self) -> Topology:
         ids = self.ids()

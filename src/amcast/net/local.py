@@ -26,6 +26,7 @@ from ..description import describe
 from ..protocols import protocol
 from ..trace import RunInfo
 from .client.async_client import AsyncClient, connect
+from .client.observer import observe
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
 from .security.certs import set_up
@@ -305,10 +306,10 @@ class LocalCluster:
         """None for a process that does not answer."""
         found: dict[str, Status | None] = dict.fromkeys(self.names)
         try:
-            async with self.client() as client:
+            async with observe(self.config) as observer:
                 ids = self.config.ids()
                 answers = await asyncio.gather(
-                    *(client.status(ids[name]) for name in self.names), return_exceptions=True
+                    *(observer.status(ids[name]) for name in self.names), return_exceptions=True
                 )
         except UsageError:
             return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import Random
 
 from ..core import AppMessage, MessageId, UsageError
-from ..net.client.async_client import AsyncClient, GoneError, connect
+from ..net.client.async_client import AsyncClient, connect
+from ..net.client.observer import GoneError
 from ..net.config import ClusterConfig
 from .machine import Machine
 from .scenario import NodeScenario
@@ -34,7 +36,7 @@ class Sender:
         self.task = self.program.loop.create_task(self._run())
 
     async def _run(self) -> None:
-        async with await _connected(self._scenario.config(), self.program.name) as client:
+        async with _connected(self._scenario.config(), self.program.name) as client:
             waiting = []
             for number in range(self._messages):
                 waiting.append(self._multicast(client, number))
@@ -58,7 +60,8 @@ class Sender:
             self.acknowledged.add(id_)
 
 
-async def _connected(config: ClusterConfig, name: str) -> AsyncClient:
+@asynccontextmanager
+async def _connected(config: ClusterConfig, name: str) -> AsyncIterator[AsyncClient]:
     """A client that some process has answered. Until one does, it tries again."""
     while True:
         client = connect(config, name=name)
@@ -67,17 +70,11 @@ async def _connected(config: ClusterConfig, name: str) -> AsyncClient:
         except UsageError:
             await asyncio.sleep(_RETRY_S)
         else:
-            return _Opened(client)
-
-
-class _Opened(AsyncClient):
-    """A client that is open already, for `async with`."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self.__dict__.update(client.__dict__)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
+            break
+    try:
+        yield client
+    finally:
+        await client.__aexit__(None, None, None)
 
 
 class Reader:
@@ -95,7 +92,7 @@ class Reader:
         self.task = self.program.loop.create_task(self._run())
 
     async def _run(self) -> None:
-        async with await _connected(self._scenario.config(), self.program.name) as client:
+        async with _connected(self._scenario.config(), self.program.name) as client:
             quiet = 0
             while quiet < 2:
                 await asyncio.sleep(_LOOK_S)

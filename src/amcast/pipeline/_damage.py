@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ..core import message_id
+
 Int64s = npt.NDArray[np.int64]
 
 _DAMAGE_CLIENT = 1 << 20  # the sender of the messages that damages insert
@@ -48,7 +50,7 @@ class Chunk:
         member = np.zeros((1, self.groups), np.bool_)
         member[0, list(groups)] = True
         self.inserted += 1
-        self.msg = np.append(self.msg, _DAMAGE_CLIENT << 32 | self.inserted)
+        self.msg = np.append(self.msg, message_id(_DAMAGE_CLIENT, self.inserted))
         self.sender = np.append(self.sender, _DAMAGE_CLIENT)
         self.seq = np.append(self.seq, self.inserted)
         self.t_us = np.append(self.t_us, self.t_us[like])

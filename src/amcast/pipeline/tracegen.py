@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import UsageError
+from ..core.ids import SEQ_BITS, SEQ_LIMIT
 from ..trace.parquet import ROW_GROUP_ROWS, parquet_options
 from ..trace.schema import DELIVERIES, FAULTS, FINAL, MULTICASTS, RUN_FILE, GroupInfo, RunInfo, encode_run_info
 from ..trace.whole import new_folder
@@ -62,6 +63,8 @@ def generate_trace(path: str | Path, spec: TraceSpec) -> RunInfo:
     for name in spec.damages:
         if name not in DAMAGES:
             raise UsageError(f"no damage is called {name}: choose from {', '.join(DAMAGES)}")
+    if spec.messages > spec.clients * (SEQ_LIMIT // 2):  # a client's share is drawn, and differs from the mean
+        raise UsageError(f"{spec.clients} clients can't send {spec.messages:,} messages: use more clients")
     info = _info(spec)
     with new_folder(Path(path), "trace") as draft:
         for table in ("multicasts", "deliveries", "faults"):
@@ -136,7 +139,7 @@ class _Generator:
         client = sender + self._processes
         return Chunk(
             replicas=spec.replicas,
-            msg=client << 32 | seq,
+            msg=client << SEQ_BITS | seq,
             sender=client,
             seq=seq,
             t_us=multicast_us,
@@ -177,7 +180,7 @@ class _Generator:
         lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(dst), type=MULTICASTS.field("dst").type)
         columns = [
             chunk.msg[order],
-            chunk.sender[order].astype(np.int32),
+            chunk.sender[order],
             chunk.seq[order],
             lists,
             chunk.t_us[order],

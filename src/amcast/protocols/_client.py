@@ -4,6 +4,10 @@ It sends START to the process that it believes leads each ingress group: one del
 turn goes into one START, and messages to the same groups become one batch. Only when no answer comes does it send to
 every member of a group. A message keeps its id through all retries, and groups order an id once. Each message carries
 the sequence number below which all of the client's messages are settled, so that groups may forget those.
+
+The sequence numbers of a sender id are many, but not endless. When three quarters are used, the client asks its driver
+for another id. It changes to it when it has no message in flight, since order is kept between messages of one id only.
+A client that always has some in flight changes when the numbers are used up, and the old id ends with its last reply.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from ..core import (
     pack,
     seq_of,
 )
+from ..core.errors import UsageError
 from ..core.ids import SEQ_BITS, SEQ_LIMIT
 from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
@@ -55,6 +60,7 @@ _START_BYTES = 1 << 20  # payload of one START, at most
 _TURN_MESSAGES = 1_024  # messages that leave in one turn, at most: many at a time share one sync of a disk
 _BATCH_BYTES = 64 << 10  # payload of one batch, at most: beyond that a batch gets slower, and saves nothing more
 _CHECKED_MAX = 10_000
+ID_MESSAGES = SEQ_LIMIT  # messages under one sender id; tests use fewer
 
 
 class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,12 +71,15 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outstanding:
     """A message or a batch that was sent, and that not all destinations have answered yet."""
 
-    __slots__ = ("is_done", "message", "missing", "parts", "sent", "ticks")
+    __slots__ = ("ingress", "is_done", "message", "missing", "parts", "sent", "ticks")
 
-    def __init__(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
+    def __init__(
+        self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None, ingress: Ingress | None
+    ) -> None:
         self.message = message
         self.parts = parts  # what the application multicast: more than one is a batch
         self.sent = sent  # what an ingress has to send again
+        self.ingress = ingress
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
         self.is_done = False
@@ -83,13 +92,21 @@ class Client(Process):
         topology: Topology,
         ingress_groups: IngressGroups,
         config: ClientConfig,
-        ingress: Ingress | None = None,
+        make_ingress: Callable[[ProcessId], Ingress] | None = None,  # of a sender id
     ) -> None:
-        self._ingress = ingress
+        self._make_ingress = make_ingress
+        self._ingress = None if make_ingress is None else make_ingress(process)
         self._process = process
         self._topology = topology
         self._ingress_groups = ingress_groups
         self._config = config
+        self.ask_for_id: Callable[[], None] = lambda: None  # the driver answers with `take_id`
+        self.give_up_id: Callable[[ProcessId], None] = lambda id_: None
+        self.no_id = "none was asked for"  # why `take_id` was not called yet
+        self._spare_id: ProcessId | None = None
+        self._earlier: dict[ProcessId, int] = {}  # ids that it has changed from -> messages that wait for answers
+        self._seq_limit = ID_MESSAGES
+        self._ask_from = ID_MESSAGES * 3 // 4
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
         self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given -> sorted, checked
@@ -104,12 +121,42 @@ class Client(Process):
         return self.new_messages(((dst, payload),))[0]
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        if self._next_seq + len(wanted) > self._ask_from:
+            self._change_id_for(len(wanted))
         seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
         largest = max([len(payload) for _, payload in wanted], default=0)
-        if seq + len(wanted) > SEQ_LIMIT or largest > PAYLOAD_LIMIT or not checked.keys() >= {dst for dst, _ in wanted}:
+        if largest > PAYLOAD_LIMIT or not checked.keys() >= {dst for dst, _ in wanted}:
             checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
         self._next_seq = seq + len(wanted)
         return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
+
+    def _change_id_for(self, count: int) -> None:
+        """Before so many messages are made. An error if there are no numbers for them."""
+        is_used_up = self._next_seq + count > self._seq_limit
+        if self._spare_id is None:
+            self.ask_for_id()
+        elif is_used_up or not self.outstanding:
+            self._change_id(self._spare_id)
+            is_used_up = count > self._seq_limit
+        if is_used_up:
+            raise UsageError(
+                f"this client has used up the {self._seq_limit:,} numbers of its id, and got no other id: {self.no_id}"
+            )
+
+    def _change_id(self, id_: ProcessId) -> None:
+        old, self._process, self._spare_id = self._process, id_, None
+        self._next_seq = self._settled = 0
+        if self._make_ingress is not None:
+            self._ingress = self._make_ingress(id_)
+        waiting = self.outstanding - sum(self._earlier.values())
+        if waiting:
+            self._earlier[old] = waiting
+        else:
+            self.give_up_id(old)
+
+    def take_id(self, id_: ProcessId) -> None:
+        """For messages to come, when the numbers of its id run out."""
+        self._spare_id = id_
 
     def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
         """The destinations, sorted and without repetition; an error if the message can't be sent."""
@@ -145,7 +192,7 @@ class Client(Process):
             out.set_timer(_RETRY, self._config.retry_us)
 
     def _remember(self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None) -> None:
-        outstanding = self._outstanding[message.id] = Outstanding(message, parts, sent)
+        outstanding = self._outstanding[message.id] = Outstanding(message, parts, sent, self._ingress)
         self._in_order.append(outstanding)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
@@ -170,16 +217,32 @@ class Client(Process):
         if completed:
             self.outstanding -= len(completed)
             self._move_mark()
+            if self._earlier:
+                self._answered(completed)
         return completed
+
+    def _answered(self, completed: Sequence[AppMessage]) -> None:
+        """Gives up an earlier id with its last answer."""
+        for message in completed:
+            id_ = message.sender
+            if id_ in self._earlier:
+                self._earlier[id_] -= 1
+                if not self._earlier[id_]:
+                    del self._earlier[id_]
+                    self.give_up_id(id_)
 
     def _move_mark(self) -> None:
         in_order = self._in_order
         while in_order and in_order[0].is_done:
             in_order.popleft()
         if in_order:
-            self._settled = seq_of(in_order[0].message.id)
+            self._settled = self._settled_before(in_order[0].message.id)
         else:
-            self._settled = seq_of(self._unsent[0].id) if self._unsent else self._next_seq
+            self._settled = self._settled_before(self._unsent[0].id) if self._unsent else self._next_seq
+
+    def _settled_before(self, first: MessageId) -> int:
+        """`first` is the first message without an answer. While it is one of an earlier id, nothing is promised."""
+        return seq_of(first) if first >> SEQ_BITS == self._process else 0
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _SEND:
@@ -212,6 +275,9 @@ class Client(Process):
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """Messages to the same groups, cut into batches. Batches are sorted by the sequence number of their first."""
+        if messages[0].id >> SEQ_BITS != messages[-1].id >> SEQ_BITS:  # a batch has one sender
+            earlier = [message for message in messages if message.id >> SEQ_BITS == messages[0].id >> SEQ_BITS]
+            return self._batches(earlier) + self._batches(messages[len(earlier) :])
         if [message.dst for message in messages].count(messages[0].dst) == len(messages):
             return _cut(messages, _BATCH_BYTES, self._config.batch)
         by_dst: dict[tuple[GroupId, ...], list[AppMessage]] = {}
@@ -234,8 +300,8 @@ class Client(Process):
             # load must not get more load for being slow.
             if each.ticks not in _RETRY_TICKS and each.ticks % _RETRY_TICKS[-1]:
                 continue
-            if self._ingress is not None:
-                self._ingress.send_again(each.sent, [g for g in each.message.dst if g in each.missing], out)
+            if each.ingress is not None:
+                each.ingress.send_again(each.sent, [g for g in each.message.dst if g in each.missing], out)
             else:
                 for group in self._silent(each):
                     again.setdefault(group, []).append(each.message)

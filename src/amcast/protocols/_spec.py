@@ -65,5 +65,10 @@ class ProtocolSpec:
         """With the ingress groups that this configuration makes."""
         return self if self.ingress_from is None else replace(self, ingress_groups=self.ingress_from(config))
 
+    def ingress_maker(self, topology: Topology, config: ReplicaConfig) -> Callable[[ProcessId], Ingress] | None:
+        """Makes the ingress of a sender."""
+        make = self.ingress
+        return None if make is None else lambda sender: make(sender, topology, config)
+
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)

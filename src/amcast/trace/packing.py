@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-MULTICAST = np.dtype([("msg", "<i8"), ("sender", "<i4"), ("seq", "<i8"), ("t_us", "<i8"), ("bytes", "<i4")])
+MULTICAST = np.dtype([("msg", "<i8"), ("sender", "<i8"), ("seq", "<i8"), ("t_us", "<i8"), ("bytes", "<i4")])
 PROCESS_DELIVERY = np.dtype([("pos", "<i8"), ("msg", "<i8"), ("kind", "i1"), ("ts", "<i8"), ("t_us", "<i8")])
 DELIVERY = np.dtype([("process", "<i4"), ("grp", "<i4"), *PROCESS_DELIVERY.descr])
 WIRE = np.dtype(
     [
-        ("src", "<i4"),
-        ("dst", "<i4"),
+        ("src", "<i8"),
+        ("dst", "<i8"),
         ("kind", "<i4"),
         ("msg", "<i8"),
         ("bytes", "<i4"),

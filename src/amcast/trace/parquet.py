@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from .schema import CLIENT_COLUMNS
+
 ROW_GROUP_ROWS = 32 * 1024
 
 # Columns whose neighbouring values are close are stored as differences, those with few values as dictionaries.
@@ -39,7 +41,7 @@ def columns_problem(found: pa.Schema, wanted: pa.Schema) -> str | None:
         if found.names.count(field.name) > 1:
             return f"column {field.name} is there twice; remove one"
         expected = wanted.field(field.name).type
-        if not _same_type(field.type, expected):
+        if not _same_type(field.type, expected) and not _was_narrower(field, expected):
             return f"column {field.name} is {field.type} and must be {expected}; cast it"
     return None
 
@@ -50,3 +52,8 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_list(wanted):  # the name and the nullability of the elements are the writer's choice
         return bool(pa.types.is_list(found) and found.value_type == wanted.value_type)
     return bool(found == wanted)
+
+
+def _was_narrower(found: pa.Field, wanted: pa.DataType) -> bool:
+    """Ids of clients had 32 bits once."""
+    return bool(found.name in CLIENT_COLUMNS and found.type == pa.int32() and wanted == pa.int64())

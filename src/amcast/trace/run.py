@@ -26,7 +26,7 @@ _REDO = "record the run again"
 @dataclass(frozen=True, slots=True)
 class Multicasts:
     msg: Int64s
-    sender: Int32s
+    sender: Int64s
     client_seq: Int64s
     dst_start: Int64s  # the destinations of row i are dst[dst_start[i]:dst_start[i + 1]]
     dst: Int32s
@@ -53,8 +53,8 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class WireRows:
-    src: Int32s
-    dst: Int32s
+    src: Int64s
+    dst: Int64s
     kind: Int32s  # an index into kinds
     kinds: tuple[str, ...]
     msg: Int64s

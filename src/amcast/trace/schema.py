@@ -34,7 +34,7 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
 MULTICASTS = pa.schema(
     [
         _required("msg", pa.int64()),
-        _required("sender", pa.int32()),
+        _required("sender", pa.int64()),
         _required("client_seq", pa.int64()),
         _required("dst", pa.list_(pa.field("element", pa.int32(), nullable=False))),
         _required("t_us", pa.int64()),
@@ -56,8 +56,8 @@ DELIVERIES = pa.schema(
 
 WIRE = pa.schema(
     [
-        _required("src", pa.int32()),
-        _required("dst", pa.int32()),
+        _required("src", pa.int64()),
+        _required("dst", pa.int64()),
         _required("kind", pa.string()),
         pa.field("msg", pa.int64()),
         _required("bytes", pa.int32()),
@@ -68,7 +68,7 @@ WIRE = pa.schema(
 
 FAULTS = pa.schema(
     [
-        _required("process", pa.int32()),
+        _required("process", pa.int64()),
         _required("t_us", pa.int64()),
         _required("what", pa.string()),
         _required("detail", pa.string()),
@@ -82,6 +82,8 @@ TABLES: dict[str, pa.Schema] = {
     "faults": FAULTS,
 }
 OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most runs have no faults
+# Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
+CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
 
 
 class GroupInfo(msgspec.Struct, frozen=True):

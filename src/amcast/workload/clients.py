@@ -34,8 +34,8 @@ class LoadClient(Client):
         rng: Random,
         replica_config: ReplicaConfig | None = None,
     ) -> None:
-        ingress = None if spec.ingress is None else spec.ingress(process, topology, replica_config or spec.config())
-        super().__init__(process, topology, spec.ingress_groups, config, ingress)
+        make_ingress = spec.ingress_maker(topology, replica_config or spec.config())
+        super().__init__(process, topology, spec.ingress_groups, config, make_ingress)
         self._workload = workload
         self._load = load
         self._rng = rng

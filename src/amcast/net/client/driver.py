@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire, encode
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, UsageError, Wire, encode
 from ...protocols import Client, Reply, Start
 from ..system import system
 from ..wire.control import Layout
@@ -14,6 +14,8 @@ from ..wire.framing import frame
 from .trunk import Trunk
 
 _READY_MAX = 10_000
+_ASK_AGAIN_S = 1.0  # for an id, if no process gave one; then after twice as long
+_ASK_AGAIN_MAX_S = 60.0
 
 MakeProcess = Callable[[ProcessId, Topology, Layout], Client]
 
@@ -24,7 +26,9 @@ class ClientDriver(Outbox):
     def __init__(self, trunk: Trunk, make_process: MakeProcess) -> None:
         self.trunk = trunk
         self._make_process = make_process
-        self._id: ProcessId | None = None
+        self._ids: list[ProcessId] = []  # a client goes on under another one when the numbers of one are used up
+        self._seeds: Sequence[tuple[str, int]] = ()
+        self._renewal: asyncio.Task[None] | None = None
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
@@ -34,16 +38,48 @@ class ClientDriver(Outbox):
     # -- life
 
     async def open(self, seeds: Sequence[tuple[str, int]]) -> None:
-        self._id = await self.trunk.enter(seeds)
-        self.process = self._make_process(self._id, self.trunk.topology, self.trunk.layout)
-        self.trunk.share(self._id, self)
+        self._seeds = seeds
+        id_ = await self._enter()
+        self.process = self._make_process(id_, self.trunk.topology, self.trunk.layout)
+        self.process.ask_for_id = self._ask_for_id
+        self.process.give_up_id = self._give_up_id
 
     async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}
-        if self._id is not None:
-            await self.trunk.leave(self._id)
+        if self._ids:
+            await self.trunk.leave(self, self._ids)
+
+    # -- ids
+
+    async def _enter(self) -> ProcessId:
+        id_ = await self.trunk.enter(self._seeds)
+        self._ids.append(id_)
+        self.trunk.share(id_, self)
+        return id_
+
+    def _ask_for_id(self) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        wait_s = _ASK_AGAIN_S
+        while True:
+            try:
+                self.process.take_id(await self._enter())
+                return
+            except UsageError as error:
+                self.process.no_id = str(error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _ASK_AGAIN_MAX_S)
+
+    def _give_up_id(self, id_: ProcessId) -> None:
+        self._ids.remove(id_)
+        self.trunk.give_up(id_)
 
     # -- what the trunk calls
 

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...core import AppMessage, Outbox, ProcessId, Topology
-from ...core.ids import SEQ_LIMIT
+from ...core import AppMessage, GroupId, Outbox, ProcessId, Topology, UsageError
+from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
 from ...workload import Load, LoadClient, Micro
 from ..config import client_config, replica_config
 from ..security.credentials import client_credentials
 from ..wire.control import Layout
-from .async_client import Where, seeds_of
 from .driver import ClientDriver
+from .observer import Where, seeds_of
 from .trunk import Credentials, Trunk
 
 _CONNECT_S = 2.0  # at most: the load starts without processes that are down
@@ -46,11 +46,26 @@ class TimedClient(LoadClient):
         self._sent_at: list[tuple[int, int]] = []  # how many messages at a time, and when (nanoseconds)
         self._done_at: list[tuple[int, int]] = []
         self._done = array("q")  # ids
+        self._made = 0  # messages, under all its ids
+        self._made_before: dict[ProcessId, int] = {}  # sender id -> messages under earlier ids
         self.finished = asyncio.Event()
+        self.failure: UsageError | None = None  # why it finished early
+
+    def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        try:
+            messages = super().new_messages(wanted)
+        except UsageError as error:
+            self.failure = error
+            self.finished.set()
+            return []
+        self._made_before.setdefault(messages[0].sender, self._made)
+        self._made += len(messages)
+        return messages
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        self._sent_at.append((len(messages), time.perf_counter_ns()))
-        super().on_multicast_all(messages, out)
+        if messages:
+            self._sent_at.append((len(messages), time.perf_counter_ns()))
+            super().on_multicast_all(messages, out)
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
@@ -68,8 +83,11 @@ class TimedClient(LoadClient):
     def latencies_ns(self) -> Int64s:
         """In the order in which the messages were delivered everywhere."""
         sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
-        seqs = np.frombuffer(self._done, np.int64) & (SEQ_LIMIT - 1)
-        latencies: Int64s = done_ns - sent_ns[seqs]
+        ids = np.frombuffer(self._done, np.int64)
+        number = ids & SEQ_MASK
+        for sender, before in self._made_before.items():
+            number[ids >> SEQ_BITS == sender] += before
+        latencies: Int64s = done_ns - sent_ns[number]
         return latencies
 
 
@@ -135,6 +153,8 @@ async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable
         async with asyncio.timeout(timeout):
             for client in timed:
                 await client.finished.wait()
+                if client.failure is not None:
+                    raise client.failure
     finally:
         if reporter is not None:
             reporter.cancel()

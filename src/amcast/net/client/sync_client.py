@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ...core import MessageId
-from .async_client import AsyncClient, Delivery, Where, connect
+from .async_client import AsyncClient, connect
+from .observer import Delivery, Where
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ import msgspec
 from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, start_all
-from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, layout_decoder
+from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, Welcome, layout_decoder
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
@@ -71,38 +72,68 @@ class Trunk:
 
     async def enter(self, seeds: Sequence[tuple[str, int]]) -> ProcessId:
         """Asks any process for an id, and for the layout of the cluster."""
-        problems: list[str] = []
-        for host, port in seeds:
-            try:
-                channel = await self._dial((host, port), None, lambda channel, message: None)
-                welcome = channel.welcomed.result()
-                channel.transport.abort()
-                self._layout = layout_decoder.decode(welcome.layout)
-                break
-            except RefusedError as error:
-                raise UsageError(f"{host}:{port} refuses this client: {error}") from error
-            except (OSError, TimeoutError, msgspec.DecodeError) as error:
-                problems.append(f"{host}:{port}: {str(error) or 'no answer in time'}")
-        else:
-            raise UsageError("no process of the cluster answers: " + "; ".join(problems[:3]))
-        self.topology = Topology(self._layout.groups, (), self._layout.regions)
+        welcome = await self._welcome(seeds, "client")
         self._tickets[welcome.client] = welcome.ticket
         for channel in self._channels.values():
             channel.say(Attach(welcome.client, welcome.ticket))
         return welcome.client
 
+    async def observe(self, seeds: Sequence[tuple[str, int]]) -> None:
+        """Asks any process for the layout of the cluster. That takes no id."""
+        await self._welcome(seeds, "observer")
+
+    async def _welcome(self, seeds: Sequence[tuple[str, int]], kind: str) -> Welcome:
+        """From the first process that takes this client. One that can't take it for now is passed over."""
+        problems: list[str] = []
+        is_refused = False
+        addresses = [*seeds, *(self._layout.addresses.values() if self._layout is not None else ())]
+        for address in (known := list(dict.fromkeys(addresses))):
+            where = f"{address[0]}:{address[1]}"
+            try:
+                return await self._welcome_at(address, kind)
+            except RefusedError as error:
+                if not error.elsewhere:
+                    raise UsageError(f"{where} refuses this client: {error}") from error
+                is_refused = True
+                problems.append(f"{where}: {error}")
+                # Perhaps the caller knows this process only. It tells where the others are.
+                known += [each for each in await self._others(address) if each not in known]
+            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+                problems.append(f"{where}: {str(error) or 'no answer in time'}")
+        what = "takes this client" if is_refused else "answers"
+        raise UsageError(f"no process of the cluster {what}: " + "; ".join(problems[:3]))
+
+    async def _welcome_at(self, address: tuple[str, int], kind: str) -> Welcome:
+        channel = await self._dial(address, None, lambda channel, message: None, kind)
+        channel.transport.abort()
+        welcome = channel.welcomed.result()
+        self._layout = layout_decoder.decode(welcome.layout)
+        self.topology = Topology(self._layout.groups, (), self._layout.regions)
+        return welcome
+
+    async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
+        if self._layout is None:
+            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError):
+                await self._welcome_at(address, "observer")
+        return [] if self._layout is None else list(self._layout.addresses.values())
+
     def share(self, id_: ProcessId, session: Session) -> None:
+        """A session may have several ids."""
         self._sessions[id_] = session
 
-    async def leave(self, id_: ProcessId) -> None:
-        """The last session that leaves closes the connections."""
-        session = self._sessions.pop(id_, None)
-        if session is not None:
-            self._woken.pop(session, None)
+    def give_up(self, id_: ProcessId) -> None:
+        """Whatever still comes for this id is ignored. Its session goes on under another one."""
+        self._sessions.pop(id_, None)
         self._tickets.pop(id_, None)
+        for channel in self._channels.values():
+            channel.say(Detach(id_))
+
+    async def leave(self, session: Session, ids: Sequence[ProcessId]) -> None:
+        """The last session that leaves closes the connections."""
+        self._woken.pop(session, None)
+        for id_ in ids:
+            self.give_up(id_)
         if self._tickets:
-            for channel in self._channels.values():
-                channel.say(Detach(id_))
             return
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
@@ -133,17 +164,18 @@ class Trunk:
     def make_ready(self, group: GroupId) -> None:
         self._buffer_to(self.topology.members(group)[0])
 
-    async def dial(self, process: ProcessId, on_message: OnMessage, client: ProcessId = 0) -> Channel:
-        """The connection speaks for this client id. Without one, the process gives it a new id, for questions."""
-        return await self._dial(self.layout.addresses[process], self.layout.names[process], on_message, client)
+    async def dial(self, process: ProcessId, on_message: OnMessage) -> Channel:
+        """A connection for questions, and to follow."""
+        return await self._dial(self.layout.addresses[process], self.layout.names[process], on_message, "observer")
 
     async def _dial(
-        self, address: tuple[str, int], name: str | None, on_message: OnMessage, client: ProcessId = 0
+        self, address: tuple[str, int], name: str | None, on_message: OnMessage, kind: str, client: ProcessId = 0
     ) -> Channel:
+        """A client's connection speaks for this id; without one, the process gives it a new id."""
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
-        hello = Hello(VERSION, cluster, "client", who.name, 0, who.token, client, ticket, who.region)
+        hello = Hello(VERSION, cluster, kind, who.name, 0, who.token, client, ticket, who.region)
         return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:
@@ -169,7 +201,8 @@ class Trunk:
 
     async def _dial_for_all(self, process: ProcessId) -> Channel:
         first = next(iter(self._tickets))
-        channel = await self.dial(process, partial(self._on_answer, process), first)
+        address, name = self.layout.addresses[process], self.layout.names[process]
+        channel = await self._dial(address, name, partial(self._on_answer, process), "client", first)
         for id_, ticket in self._tickets.items():
             if id_ != first:
                 channel.say(Attach(id_, ticket))

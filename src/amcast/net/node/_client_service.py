@@ -16,7 +16,7 @@ from ...protocols import IngressMessage, Reply, Start
 from ..security.access import Rights
 from ..wire.control import Attach, Busy, Detach, Follow, StatusQuery, Unfollow
 from ..wire.framing import Frame, frame
-from ._status import status_of
+from ._observer_service import ObserverService
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -38,6 +38,7 @@ class ClientService:
         self.close = connection.close
         self._name = name
         self._rights = rights
+        self._observer = ObserverService(server, connection, rights)
         self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
         self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
 
@@ -74,12 +75,8 @@ class ClientService:
             case Detach():
                 # The id stays in `sessions`: frames that it sent before may arrive after this one.
                 self._node.clients.detach(message.client, self)
-            case Follow():
-                self._on_follow(message)
-            case Unfollow():
-                self._server.followers.discard(self._connection)
-            case StatusQuery():
-                self._connection.say(status_of(self._server))
+            case Follow() | Unfollow() | StatusQuery():
+                self._observer.take(message)
             case IngressMessage():
                 self._on_ingress(message)
 
@@ -98,7 +95,7 @@ class ClientService:
         if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
             self._connection.refuse("the ticket does not prove this client id")
         elif self._node.clients.is_full:
-            self._connection.refuse(TOO_MANY_CLIENTS)
+            self._connection.refuse(TOO_MANY_CLIENTS, elsewhere=True)
         elif len(self.sessions) >= _SESSIONS_MAX:
             self._connection.refuse(f"{_SESSIONS_MAX} client ids have used this connection: open another one")
         else:
@@ -167,19 +164,6 @@ class ClientService:
         if len(self._known_dst) < _KNOWN_DST_MAX:
             self._known_dst.add(dst)
         return None
-
-    # -- following
-
-    def _on_follow(self, message: Follow) -> None:
-        group, refuse = message.group, self._connection.refuse
-        if group != self._node.group:
-            refuse(f"{self._node.name} is no member of g{group}: follow a group at one of its members")
-        elif not self._rights.may_follow(group):
-            refuse(f"this client has no right to follow g{group}")
-        elif message.position < 0:
-            refuse("positions start at 0")
-        else:
-            self._server.followers.add(self._connection, message.position)
 
 
 def _without(start: Start, ids: set[MessageId]) -> Start:

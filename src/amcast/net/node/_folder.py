@@ -1,43 +1,13 @@
-"""What a process keeps in its data folder besides its logs: a lock, how often it was started, ids given to clients."""
+"""What a process keeps in its data folder besides its logs: a lock, and how often it was started."""
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
-from ...core import ProcessId, UsageError
-from ..config import CLIENT_IDS_EACH, CLIENT_IDS_FROM
+from ...core import UsageError
 from ..disk.files import write_file
 from ..system import system
-
-logger = logging.getLogger("amcast.node")
-
-
-class ClientIds:
-    """Gives out ids for clients, each once in the life of the data folder: they are reserved on disk in advance."""
-
-    _RESERVE = 1_000
-
-    def __init__(self, folder: Path, process: ProcessId) -> None:
-        self._path = folder / "client-ids"
-        self._base = CLIENT_IDS_FROM + process * CLIENT_IDS_EACH
-        self._next = _read_number(self._path)
-        self._reserved = self._next
-
-    def next(self) -> ProcessId | None:
-        """None if no ids are left, or the disk is full."""
-        if self._next >= CLIENT_IDS_EACH:
-            return None
-        if self._next == self._reserved:
-            try:
-                _write_number(self._path, self._reserved + self._RESERVE)
-            except OSError as error:
-                logger.warning("no client ids: %s", error)
-                return None
-            self._reserved += self._RESERVE
-        self._next += 1
-        return self._base + self._next - 1
 
 
 def lock_folder(folder: Path, name: str) -> int:

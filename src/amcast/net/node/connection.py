@@ -1,7 +1,8 @@
 """One accepted connection: HELLO tells who has connected, and decides who takes the frames that follow.
 
-Frames of a process go to the node, and those of a client program to its `ClientService`. A reader is another replica
-that asks for the application's state. Whoever breaks a rule is told which one, and the connection is closed.
+Frames of a process go to the node, those of a client program to its `ClientService`, and those of a program that only
+observes to its `ObserverService`. A reader is another replica that asks for the application's state. Whoever breaks a
+rule is told which one, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import msgspec
 
 from ...core import BadFrameError, ProcessId
 from ...core.codec import FRAME_LIMIT
+from ..security.access import Rights
 from ..security.identity import Kind
 from ..security.tls import PeerError, expect
 from ..wire.control import CLIENT_FRAME_LIMIT, HELLO_LIMIT, VERSION, Hello, Refused, Welcome, hello_decoder
 from ..wire.framing import Frame, FrameProtocol, frame
 from ..wire.send_buffer import SendBuffer
 from ._client_service import TOO_MANY_CLIENTS, ClientService
+from ._observer_service import ObserverService
 
 if TYPE_CHECKING:  # the server makes connections, and they use what it holds for all of them
     from .server import NodeServer
@@ -63,11 +66,11 @@ class Connection(FrameProtocol):
             self.client.leave()
         self._send_buffer.attach(None)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, elsewhere: bool = False) -> None:
         logger.warning("closing the connection of %s: %s", self.identity, reason)
         self._server.refused += 1
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(msgspec.msgpack.encode(Refused(reason))))
+            self._transport.write(frame(msgspec.msgpack.encode(Refused(reason, elsewhere))))
         super().refuse(reason)
 
     def close(self) -> None:
@@ -129,6 +132,8 @@ class Connection(FrameProtocol):
             self._welcome_peer(hello)
         elif hello.kind == "client":
             self._welcome_client(hello)
+        elif hello.kind == "observer":
+            self._welcome_observer(hello)
         elif hello.kind == "reader":
             self._welcome_reader(hello)
         else:
@@ -164,28 +169,56 @@ class Connection(FrameProtocol):
 
     def _welcome_client(self, hello: Hello) -> None:
         server = self._server
-        rights = server.access.check(hello.token)
-        if hello.cluster and hello.cluster != server.config.cluster:
-            self.refuse(f"this is cluster '{server.config.cluster}', not '{hello.cluster[:100]}'")
-        elif not self._is_certified("client", hello.name):
-            self.refuse("the certificate is not that of this client")
-        elif rights is None:
-            self.refuse("this token is not known here: ask for one (`amcast token`)")
-        elif hello.client and not server.tickets.is_valid(hello.client, hello.name, hello.ticket):
+        rights = self._rights_of(hello)
+        if rights is None:
+            return
+        if hello.client and not server.tickets.is_valid(hello.client, hello.name, hello.ticket):
             self.refuse("the ticket does not prove this client id")
         elif self._node.clients.is_full:
-            self.refuse(TOO_MANY_CLIENTS)
+            self.refuse(TOO_MANY_CLIENTS, elsewhere=True)
         elif (id_ := hello.client or server.client_ids.next()) is None:
-            self.refuse(f"{self._node.name} can't give out client ids now: try another process")
+            self.refuse(f"{self._node.name} can't give out client ids now: try another process", elsewhere=True)
         else:
             self.client = ClientService(server, self, hello.name, rights)
             self.identity = f"client {id_}"
             self._limit = CLIENT_FRAME_LIMIT
             self._on_frame = self.client.on_frame
-            delay = server.delay_to(hello.region, hello.region)
-            self._send_buffer = SendBuffer(server.config.limits.client_bytes * 2, delay)
+            self._emulate_distance(hello.region)
             self._accept(Welcome(self._node.name, id_, server.tickets.issue(id_, hello.name), server.layout))
             self.client.enter(id_)
+
+    def _welcome_observer(self, hello: Hello) -> None:
+        server = self._server
+        rights = self._rights_of(hello)
+        if rights is None:
+            return
+        if len(server.observers) >= server.config.limits.clients:
+            self.refuse("too many observers are connected: try another process", elsewhere=True)
+        else:
+            self.identity = "an observer"
+            self._limit = HELLO_LIMIT
+            self._on_frame = ObserverService(server, self, rights).on_frame
+            self._emulate_distance(hello.region)
+            server.observers.add(self)
+            self._accept(Welcome(self._node.name, 0, b"", server.layout))
+
+    def _rights_of(self, hello: Hello) -> Rights | None:
+        """What the client program may do. None if it may not connect: then it is told why."""
+        cluster = self._server.config.cluster
+        rights = self._server.access.check(hello.token)
+        if hello.cluster and hello.cluster != cluster:
+            self.refuse(f"this is cluster '{cluster}', not '{hello.cluster[:100]}'")
+        elif not self._is_certified("client", hello.name):
+            self.refuse("the certificate is not that of this client")
+        elif rights is None:
+            self.refuse("this token is not known here: ask for one (`amcast token`)")
+        else:
+            return rights
+        return None
+
+    def _emulate_distance(self, region: str) -> None:
+        delay = self._server.delay_to(region, region)
+        self._send_buffer = SendBuffer(self._server.config.limits.client_bytes * 2, delay)
 
     def _welcome_reader(self, hello: Hello) -> None:
         if hello.name not in self._server.ids or not self._is_certified("process", hello.name):

@@ -25,7 +25,8 @@ from ..trace.writer import TraceWriter
 from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
 from ..wire.dialer import RefusedError, ask, dial
 from ..wire.send_buffer import Delay, SendBuffer
-from ._folder import ClientIds, count_boot, lock_folder
+from ._client_ids import ClientIds
+from ._folder import count_boot, lock_folder
 from ._followers import Followers
 from ._status import metrics_of
 from .application import Host, StateMachine
@@ -57,6 +58,7 @@ class NodeServer:
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
         self.tickets = self.security.tickets
         self.connections: set[Connection] = set()
+        self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason
         self.failure: asyncio.Future[None] = self.loop.create_future()
@@ -64,7 +66,7 @@ class NodeServer:
         folder = config.data_folder(name)
         system().mkdir(folder)
         self._folder_lock = lock_folder(folder, name)
-        self.client_ids = ClientIds(folder, self.ids[name])
+        self.client_ids = ClientIds(folder, config.client_ids(self.ids[name]))
         boot = count_boot(folder)
         self.node = self._make_node(folder, name, boot)
         self.node.on_intake = self._regulate
@@ -269,6 +271,7 @@ class NodeServer:
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.observers.discard(connection)
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]

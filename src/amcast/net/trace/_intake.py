@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import GroupId, ProcessId, UsageError
+from ...core.ids import GROUP_ID_LIMIT
 from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, WireRows, to_tables
 from ...trace.packing import WIRE
 from ...trace.run import Int32s
@@ -55,7 +56,7 @@ class Intake:
         self._files: dict[str, RawFile] = {}
         self._delivered: dict[ProcessId, CollectedDeliveries] = {}
         self._multicast_ids = Ids()
-        self._sent = np.zeros(0, np.int64)  # sender << 32 | group, each pair once
+        self._sent = np.zeros(0, np.int64)  # sender * GROUP_ID_LIMIT + group, each pair once
         self._kinds = _Kinds()
         self._boots: dict[ProcessId, dict[int, Boot]] = {}  # by their numbers
         self._restarted: set[tuple[ProcessId, int]] = set()  # boots that are recorded as a crash and a restart
@@ -63,7 +64,7 @@ class Intake:
 
     def description(self, describe: Describe) -> RunInfo:
         """The description of all that was taken in. The run is not complete if rows are missing."""
-        info = describe([(pair >> 32, pair & 0xFFFF_FFFF) for pair in self._sent.tolist()])
+        info = describe([divmod(pair, GROUP_ID_LIMIT) for pair in self._sent.tolist()])
         return msgspec.structs.replace(info, complete=info.complete and not self.report.stopped)
 
     def take(self, is_last: bool) -> dict[str, pa.Table]:
@@ -125,7 +126,7 @@ class Intake:
             self._boots[file.process][file.boot].saw(part.t_us)
             parts.append(part)
         new = merged(joined(parts), self._multicast_ids)
-        sent = np.repeat(new.sender.astype(np.int64) << 32, np.diff(new.dst_start)) | new.dst
+        sent = np.repeat(new.sender * GROUP_ID_LIMIT, np.diff(new.dst_start)) + new.dst
         self._sent = np.unique(np.concatenate((self._sent, sent)))
         return new
 

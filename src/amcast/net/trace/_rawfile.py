@@ -37,7 +37,7 @@ FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
 ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
 
 MAGIC = b"amctrace"
-VERSION = 3
+VERSION = 4
 _HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
 HEADER_BYTES = _HEADER.size
 END_AT = 11  # the byte of the header that says how the file ended; overwriting it needs no space on a full disk

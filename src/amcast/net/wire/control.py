@@ -3,7 +3,8 @@
 A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
 then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
 direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
-each of them proved by a ticket. A reader is a process that asks another one for its application's state.
+each of them proved by a ticket. An observer is a client program that only asks and follows: it has no id, since it has
+nothing to multicast. A reader is a process that asks another one for its application's state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
 
-VERSION = 1
+VERSION = 2
 HELLO_LIMIT = 16 << 10  # bytes of a frame, as long as it is not known who sends
 CLIENT_FRAME_LIMIT = 8 << 20
 
@@ -23,7 +24,7 @@ CLIENT_FRAME_LIMIT = 8 << 20
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     version: int
     cluster: str  # empty: a client that does not know it yet
-    kind: str  # process, client or reader
+    kind: str  # process, client, observer or reader
     name: str
     boot: int = 0  # of a process: how often it was started, so that a newer start replaces an older one
     token: str = ""
@@ -54,6 +55,7 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     reason: str
+    elsewhere: bool = False  # it is not for good, and has nothing to do with the client: another process may take it
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
@@ -139,7 +141,9 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
-Request = Start | Attach | Detach | Follow | Unfollow | StatusQuery
+Observation = Follow | Unfollow | StatusQuery
+observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
+Request = Start | Attach | Detach | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Reply | Busy | Delivered | Gone | Refused | Status | AppState
 )

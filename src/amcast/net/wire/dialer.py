@@ -26,6 +26,10 @@ Answer = TypeVar("Answer")
 class RefusedError(Exception):
     """The process answered REFUSED; the text is its reason."""
 
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.reason)
+        self.elsewhere = refused.elsewhere  # another process may say otherwise
+
 
 class Channel(FrameProtocol):
     """One connection to one process. Without `on_message`, frames after WELCOME are ignored: a link gets none."""
@@ -54,7 +58,7 @@ class Channel(FrameProtocol):
             self._fail(ConnectionError(f"this is no node of an amcast cluster: {error}"))
             return
         if isinstance(answer, Refused):
-            self._fail(RefusedError(answer.reason))
+            self._fail(RefusedError(answer))
         elif not self.welcomed.done():
             self._on_frame = self._ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)

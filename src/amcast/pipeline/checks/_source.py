@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
 from ...trace import Deliveries, Fault, Multicasts
-from ...trace.run import by_position, check_destinations, check_kinds, restored_positions
+from ...trace.run import Int64s, by_position, check_destinations, check_kinds, restored_positions
 from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS
 from ..files import RunFiles
 from ._read import batches, destinations, numbers, read_columns
@@ -44,7 +44,9 @@ def _multicasts(files: RunFiles) -> Multicasts:
     tables = _tables([file.path for file in files.table("multicasts")], MULTICASTS.names)
     sizes, dst = zip(*(destinations(table, path) for path, table in tables), strict=True) if tables else ((), ())
     start = np.concatenate(([0], np.cumsum(_joined(sizes), dtype=np.int64)))
-    rows = Multicasts(**{name: _column(tables, name) for name in names}, dst_start=start, dst=_joined(dst))
+    columns = {name: _column(tables, name) for name in names}
+    columns["sender"] = _wide(columns["sender"])
+    rows = Multicasts(**columns, dst_start=start, dst=_joined(dst))
     check_destinations(files.info, rows, f"{files.path}/multicasts")
     return rows
 
@@ -76,10 +78,15 @@ def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else np.empty(0, np.int64)
 
 
+def _wide(ids: npt.NDArray[Any]) -> Int64s:
+    """In older runs the ids of clients have 32 bits."""
+    return ids.astype(np.int64, copy=False)
+
+
 def _wire(files: RunFiles) -> Iterator[WireColumns]:
     for file in files.table("wire"):
         for table in batches(file.path, ("src", "dst", "msg", "kind"), _WIRE_ROWS):
-            src, dst = (numbers(table, name, file.path) for name in ("src", "dst"))
+            src, dst = (_wide(numbers(table, name, file.path)) for name in ("src", "dst"))
             msg = numbers(table, "msg", file.path, nullable=True)
             yield WireColumns(src, dst, msg, partial(_word, table.column("kind")))
 

@@ -18,7 +18,7 @@ from ..ingest import Runs
 
 NOWHERE = "local"  # the region of processes that run.json gives none
 
-_PROCESSES = pa.schema([("run_id", pa.string()), ("process", pa.int32()), ("grp", pa.int32()), ("region", pa.string())])
+_PROCESSES = pa.schema([("run_id", pa.string()), ("process", pa.int64()), ("grp", pa.int32()), ("region", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)

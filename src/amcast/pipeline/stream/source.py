@@ -26,19 +26,19 @@ _MULTICASTS, _DELIVERIES, _FAULTS = 0, 1, 2
 
 # The columns of amcast.trace.schema that the watch reads.
 _SCHEMAS = {
-    "multicasts": "msg bigint, sender int, dst array<int>, t_us bigint",
+    "multicasts": "msg bigint, sender bigint, dst array<int>, t_us bigint",
     "deliveries": "process int, grp int, pos bigint, msg bigint, kind tinyint, ts bigint, t_us bigint",
-    "faults": "process int, t_us bigint, what string, detail string",
+    "faults": "process bigint, t_us bigint, what string, detail string",
 }
 _COLUMNS = {
-    "process": "int",
+    "process": "bigint",
     "grp": "int",
     "pos": "bigint",
     "msg": "bigint",
     "kind": "tinyint",
     "ts": "bigint",
     "t_us": "bigint",
-    "sender": "int",
+    "sender": "bigint",
     "dst": "array<int>",
     "what": "string",
     "detail": "string",

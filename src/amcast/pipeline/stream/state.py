@@ -15,7 +15,7 @@ from ...check import Verdict
 from ...core import GroupId, MessageId, ProcessId
 from ...core.ids import sender_of, seq_of
 
-VERSION = 1
+VERSION = 2  # since then message ids are divided otherwise into sender and sequence number
 
 
 class Track(msgspec.Struct):
@@ -109,7 +109,7 @@ class MessageSet(msgspec.Struct):
 
 
 class WatchState(msgspec.Struct):
-    """The state of a watch. Fields with a `name` are called so in files of version 1."""
+    """The state of a watch. Fields with a `name` are called so in files."""
 
     run_id: str
     version: int = VERSION

@@ -1,0 +1,186 @@
+"""Reads from a running cluster: follows what groups deliver, and asks processes how they are.
+
+    async with amcast.observe("cluster.toml") as observer:
+        async for delivery in observer.deliveries("g1"):
+            ...
+
+An observer multicasts nothing, so it needs no sender id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from ...core import AppMessage, GroupId, ProcessId, Timestamp, UsageError
+from ..config import ClusterConfig, load_config, split_address
+from ..security.credentials import client_credentials
+from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
+from ..wire.dialer import Channel, RefusedError, ask
+from .trunk import RETRY_S, Credentials, Trunk
+
+_CHUNKS_AHEAD = 16  # chunks of deliveries kept for an application that is slower than its group
+
+Where = str | Path | ClusterConfig | Sequence[str]
+
+
+class GoneError(Exception):
+    """No member of the group keeps this position any more."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"the group no longer keeps messages that far back: the first position is {first}")
+        self.first = first
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    position: int
+    message: AppMessage
+    ts: Timestamp | None
+
+    @property
+    def payload(self) -> bytes:
+        return self.message.payload
+
+
+class Observer:
+    """Made by `observe`. It belongs to the event loop in which it was opened."""
+
+    def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials) -> None:
+        self._seeds = seeds
+        self._credentials = credentials
+        self._opened: Trunk | None = None
+
+    async def __aenter__(self) -> Self:
+        trunk = Trunk(self._credentials)
+        await trunk.observe(self._seeds)
+        self._opened = trunk
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened = None
+
+    @property
+    def layout(self) -> Layout:
+        return self._trunk.layout
+
+    @property
+    def groups(self) -> list[str]:
+        return [f"g{group}" for group in self.layout.groups]
+
+    @property
+    def _trunk(self) -> Trunk:
+        if self._opened is None:
+            raise UsageError("this client is not open: use `async with amcast.connect(...) as client`")
+        return self._opened
+
+    def _group(self, name: str) -> GroupId:
+        for group in self.layout.groups:
+            if name == f"g{group}":
+                return group
+        raise UsageError(f"there is no group '{name}': this cluster has {', '.join(self.groups)}")
+
+    # -- following
+
+    async def deliveries(self, group: str, position: int = 0) -> AsyncGenerator[Delivery, None]:
+        """What a group delivered from a position on, and then what it delivers from now on, without an end.
+
+        When a member fails, the stream goes on at another one, without a gap or a repetition.
+        """
+        number = self._group(group)
+        members = self.layout.groups[number]
+        problems: dict[ProcessId, Exception] = {}
+        turn = 0
+        while True:
+            process = members[turn % len(members)]
+            turn += 1
+            try:
+                async for delivery in self._follow_at(process, number, position):
+                    position = delivery.position + 1
+                    problems = {}
+                    yield delivery
+            except RefusedError as error:
+                if not error.elsewhere:
+                    raise UsageError(f"can't follow {group}: {error}") from error
+                problems[process] = error
+            except (OSError, TimeoutError, GoneError) as error:
+                problems[process] = error
+            gone = [error for error in problems.values() if isinstance(error, GoneError)]
+            if len(gone) == len(members):
+                raise min(gone, key=lambda error: error.first)
+            if turn % len(members) == 0:
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow_at(self, process: ProcessId, group: GroupId, position: int) -> AsyncGenerator[Delivery, None]:
+        chunks: asyncio.Queue[Delivered | Exception] = asyncio.Queue()
+
+        def on_message(channel: Channel, message: Any) -> None:
+            match message:
+                case Delivered():
+                    chunks.put_nowait(message)
+                    if chunks.qsize() >= _CHUNKS_AHEAD:
+                        channel.transport.pause_reading()
+                case Gone():
+                    chunks.put_nowait(GoneError(message.first))
+                case Refused():
+                    chunks.put_nowait(RefusedError(message))
+
+        channel = await self._trunk.dial(process, on_message)
+        lost = asyncio.create_task(channel.is_lost.wait())
+        lost.add_done_callback(lambda _: chunks.put_nowait(ConnectionError("the connection broke")))
+        try:
+            channel.say(Follow(group, position))
+            while True:
+                chunk = await chunks.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                for offset, (message, ts) in enumerate(chunk.messages):
+                    yield Delivery(chunk.first + offset, message, ts)
+                if chunks.empty() and not channel.transport.is_closing():
+                    channel.transport.resume_reading()
+        finally:
+            lost.cancel()
+            channel.transport.abort()
+
+    # -- status
+
+    async def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
+        return await ask(partial(self._trunk.dial, process), StatusQuery(), Status, timeout)
+
+
+def observe(
+    where: Where, *, name: str = "client", token: str = "", certs: str | Path | None = None, region: str = "local"
+) -> Observer:
+    """Like `amcast.connect`, for programs that only follow and ask."""
+    return Observer(*seeds_and_credentials(where, name, token, certs, region))
+
+
+def seeds_and_credentials(
+    where: Where, name: str, token: str, certs: str | Path | None, region: str
+) -> tuple[list[tuple[str, int]], Credentials]:
+    seeds, folder = seeds_of(where)
+    if certs is not None:
+        folder = Path(certs)
+    tls = None
+    if folder is not None:
+        tls, name = client_credentials(folder, name)
+    return seeds, Credentials(name, token, tls, region)
+
+
+def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None]:
+    """Addresses to try, and the folder of certificates where the configuration names one."""
+    if isinstance(where, str) and not where.endswith(".toml"):
+        where = where.split(",")
+    if isinstance(where, str | Path):
+        where = load_config(Path(where))
+    if isinstance(where, ClusterConfig):
+        folder = None if where.tls is None else where.path(where.tls.folder)
+        return list(where.addresses().values()), folder
+    return [split_address(address) for address in where], None

@@ -1,0 +1,49 @@
+"""What a node does for a program that observes: it tells how it is, and sends what its group delivers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..security.access import Rights
+from ..wire.control import Follow, Observation, StatusQuery, Unfollow, observation_decoder
+from ..wire.framing import Frame
+from ._status import status_of
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .server import NodeServer
+
+
+class ObserverService:
+    def __init__(self, server: NodeServer, connection: Connection, rights: Rights) -> None:
+        self._server = server
+        self._connection = connection
+        self._rights = rights
+
+    def on_frame(self, data: Frame) -> None:
+        try:
+            self.take(observation_decoder.decode(data))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._connection.refuse(f"not a request of an observer: {error}")
+
+    def take(self, message: Observation) -> None:
+        match message:
+            case Follow():
+                self._on_follow(message)
+            case Unfollow():
+                self._server.followers.discard(self._connection)
+            case StatusQuery():
+                self._connection.say(status_of(self._server))
+
+    def _on_follow(self, message: Follow) -> None:
+        group, node, refuse = message.group, self._server.node, self._connection.refuse
+        if group != node.group:
+            refuse(f"{node.name} is no member of g{group}: follow a group at one of its members")
+        elif not self._rights.may_follow(group):
+            refuse(f"this client has no right to follow g{group}")
+        elif message.position < 0:
+            refuse("positions start at 0")
+        else:
+            self._server.followers.add(self._connection, message.position)
