@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 
 import msgspec
 
 from amcast.core import UsageError
 from amcast.net.config import ClusterConfig, format_config
 from amcast.net.local import LocalCluster
+from amcast.net.node.data_folder import format_folder, replace_folder
 
 from ._node import slow_file
 from ._proxy import Proxy
@@ -26,6 +28,7 @@ _DISK_MB = 192
 _BALLAST = "ballast"
 _STOP_S = 30.0
 _READY_S = 60.0
+_REVIVALS = 3
 
 
 @contextmanager
@@ -107,6 +110,26 @@ class ProxiedCluster(LocalCluster):
         lines = self.log_file(name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no word"
 
+    async def revive(self, name: str) -> None:
+        """Does what the last words of a process ask for that was started and ended again, until it stays."""
+        for _ in range(_REVIVALS):
+            await self._until_it_answers_or_ends(name)
+            if self.pid(name) is not None:
+                return
+            words = self.last_words(name)
+            if "amcast replace" in words:
+                self.replace_disk(name)
+            elif "start it again" not in words:
+                raise UsageError(f"{name} does not start: {words}")
+            self.start([name])
+
+    async def _until_it_answers_or_ends(self, name: str) -> None:
+        while self.pid(name) is not None:
+            status = (await self.statuses())[name]
+            if status is not None and status.problem is None:
+                return
+            await asyncio.sleep(0.1)
+
     def terminate(self, names: list[str]) -> None:
         for name in names:
             self.signal(name, signal.SIGTERM)
@@ -125,7 +148,7 @@ class ProxiedCluster(LocalCluster):
                 raise UsageError(f"{name} ended with code {self._children[name].returncode}: {self.last_words(name)}")
 
     async def settle(self) -> None:
-        """Waits until all are up, and have all that anyone has delivered so far."""
+        """Waits until all are up, votes of all count, and all have what anyone has delivered so far."""
         await self.wait_until_ready(_READY_S)
         positions: dict[str, int] = {}
         for status in (await self.statuses()).values():
@@ -140,7 +163,10 @@ class ProxiedCluster(LocalCluster):
 
     async def _have_reached(self, positions: dict[str, int]) -> bool:
         statuses = (await self.statuses()).values()
-        return all(status is not None and status.delivered >= positions[status.group] for status in statuses)
+        return all(
+            status is not None and status.problem is None and status.delivered >= positions[status.group]
+            for status in statuses
+        )
 
     # -- disks
 
@@ -163,6 +189,22 @@ class ProxiedCluster(LocalCluster):
         """The folder itself stays: it may be where a disk is mounted."""
         for path in self.config.data_folder(name).iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def format_disk(self, name: str) -> None:
+        format_folder(self.config, name)
+
+    def replace_disk(self, name: str) -> None:
+        replace_folder(self.config, name)
+
+    def damage_disk(self, name: str, rng: Random) -> str:
+        """Flips a bit somewhere. Returns where."""
+        folder = self.config.data_folder(name)
+        path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size))
+        data = bytearray(path.read_bytes())
+        at = rng.randrange(len(data))
+        data[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        return f"{name}/{path.relative_to(folder)}, byte {at} of {len(data)}"
 
     def copy_disk(self, name: str, copy: Path) -> None:
         """As a backup does. The process may be running: files that it removes meanwhile are not in the copy."""

@@ -25,6 +25,7 @@ FAULTS = (
     "fill-disk",
     "replace-disk",
     "restore-copy",
+    "damage-disk",
     "format-by-mistake",
     "rolling-restart",
     "stop-group",
@@ -43,6 +44,7 @@ class Nemesis:
         self._faults = faults
         self._turn: list[str] = []
         self._copies: dict[str, Path] = {}  # the latest copy of a process's disk
+        self.damaged: set[str] = set()  # processes that may yet find that a file is damaged
 
     async def round(self) -> str:
         if not self._turn:
@@ -52,6 +54,12 @@ class Nemesis:
         what = await getattr(self, "_" + fault.replace("-", "_"))(victim)
         await self._copy()
         return f"{fault} {what}"
+
+    async def mend(self) -> None:
+        """Processes that found damage and ended get a new disk, as they ask for."""
+        for name in sorted(self.damaged):
+            if self._cluster.pid(name) is None:
+                await self._cluster.revive(name)
 
     async def _a_while(self) -> None:
         await asyncio.sleep(self._rng.uniform(0.5, 2.0))
@@ -169,14 +177,24 @@ class Nemesis:
         killed = await self._kill_some(victim)
         await self._a_while()
         self._cluster.empty_disk(victim)
-        await self._start_and_settle(killed)
+        self._cluster.replace_disk(victim)
+        await self._start_and_settle(killed, victim)
         return f"of {victim}, down: {' '.join(killed)}"
 
     async def _format_by_mistake(self, victim: str) -> str:
         killed = await self._kill_some(victim)
         self._cluster.empty_disk(victim)
-        await self._start_and_settle(killed)
+        self._cluster.format_disk(victim)
+        await self._start_and_settle(killed, victim)
         return f"{victim}, down: {' '.join(killed)}"
+
+    async def _damage_disk(self, victim: str) -> str:
+        """A bit flips in a file. The process may see it at its start, much later, or never."""
+        killed = await self._kill_some(victim)
+        what = self._cluster.damage_disk(victim, self._rng)
+        self.damaged.add(victim)
+        await self._start_and_settle(killed, victim)
+        return f"{what}, down: {' '.join(killed)}"
 
     async def _restore_copy(self, victim: str) -> str:
         if not self._copies:
@@ -185,7 +203,7 @@ class Nemesis:
         await asyncio.sleep(_COPY_AGE_S)
         killed = await self._kill_some(victim)
         self._cluster.restore_disk(victim, self._copies[victim])
-        await self._start_and_settle(killed)
+        await self._start_and_settle(killed, victim)
         return f"of {victim}, down: {' '.join(killed)}"
 
     async def _kill_some(self, victim: str) -> list[str]:
@@ -196,8 +214,9 @@ class Nemesis:
             self._cluster.kill(name)
         return killed
 
-    async def _start_and_settle(self, names: list[str]) -> None:
+    async def _start_and_settle(self, names: list[str], victim: str) -> None:
         self._cluster.start(names)
+        await self._cluster.revive(victim)
         await self._cluster.settle()
 
     async def _copy(self) -> None:

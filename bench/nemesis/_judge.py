@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from amcast.check import check_run
-from amcast.net.client.async_client import Delivery, GoneError
+from amcast.net.client.observer import Delivery, GoneError
 from amcast.net.local import LocalCluster
 from amcast.trace import read_run
 

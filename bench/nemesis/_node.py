@@ -31,9 +31,8 @@ EMPTY: State = (0, 0)
 def after(state: State, id_: int, payload: bytes) -> State:
     """The state of an application that applies this message next."""
     position, digest = state
-    # An id may have more than 64 bits.
-    head = _MESSAGE.pack(digest, position, id_ & (1 << 64) - 1) + (id_ >> 64).to_bytes(8, "big")
-    return position + 1, int.from_bytes(blake2b(head + payload, digest_size=8).digest(), "big")
+    data = _MESSAGE.pack(digest, position, id_) + payload
+    return position + 1, int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def states_file(folder: Path, name: str) -> Path:

@@ -61,10 +61,12 @@ async def _torment(cluster: ProxiedCluster, rounds: int, rng: Random, clients: i
     try:
         await cluster.connect_links()
         cluster.start()
-        await cluster.wait_until_ready()
-        loading = asyncio.create_task(load.run())
         try:
-            await _strike(cluster, load, Nemesis(cluster, rng, faults), rounds, done)
+            await cluster.wait_until_ready()
+            loading = asyncio.create_task(load.run())
+            nemesis = Nemesis(cluster, rng, faults)
+            await _strike(cluster, load, nemesis, rounds, done)
+            await nemesis.mend()
             await cluster.settle()
             load.stop()
             async with asyncio.timeout(_END_S):
@@ -85,6 +87,7 @@ async def _strike(cluster: ProxiedCluster, load: Load, nemesis: Nemesis, rounds:
     begun = time.monotonic()
     for _ in range(rounds):
         await asyncio.sleep(_BETWEEN_S)
+        await nemesis.mend()
         if dead := cluster.dead():
             raise UsageError(f"ended by itself: {'; '.join(dead)}")
         done.append(await nemesis.round())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from amcast.core import AppMessage, app_message
-from amcast.net.client.async_client import Delivery
+from amcast.net.client.observer import Delivery
 from bench.nemesis import Result, torment
 from bench.nemesis._judge import Reading, count_changed, count_lost, differences
 from bench.nemesis._load import Acknowledged
