@@ -1,6 +1,7 @@
 """The definitions of the properties, word for word and slowly: loops over pairs and a transitive closure.
 
-It reads the rows of a run and nothing of the checker's own arrangement of them.
+It reads the rows of a run and nothing of the checker's own arrangement of them. If rows of the run are missing, only
+what is there is evidence, never that something is not there.
 """
 
 from __future__ import annotations
@@ -41,25 +42,38 @@ class Oracle:
             ]
             for p in self.group_of
         }
+        self.known = {p: self._known(p) for p in self.group_of}
         self.lost_positions = False
         self.held = {p: self._held(p) for p in self.group_of}
         self.ordered = {p: self._ordered(p) for p in self.group_of}
 
     def _held(self, p: int) -> Sequence:
         """What the state of p went through: its own deliveries and what it was handed."""
-        held = list(self.positions[p])
+        held = list(self.known[p])
+        lost: list[int] = []
         for start, stop in self._excused(p):
             for position in range(start, stop):
-                others = [q for q in self._replicas(p) if any(pos == position for pos, _ in self.positions[q])]
+                others = [q for q in self._replicas(p) if any(pos == position for pos, _ in self.known[q])]
                 if not others:
                     self.lost_positions = True
+                    lost.append(position)
                     continue
-                longest = max(others, key=lambda q: len(self.positions[q]))
-                held.append(next((pos, msg) for pos, msg in self.positions[longest] if pos == position))
-        return [msg for _, msg in sorted(held, key=lambda item: item[0])]
+                longest = max(others, key=lambda q: len(self.known[q]))
+                held.append(next((pos, msg) for pos, msg in self.known[longest] if pos == position))
+        end = min(lost) if lost and self.info.missing else None
+        return [msg for pos, msg in sorted(held, key=lambda item: item[0]) if end is None or pos < end]
+
+    def _known(self, p: int) -> list[tuple[int, int]]:
+        """The deliveries of p whose place is known: those after a gap that may be one of the trace are not."""
+        rows = self.positions[p]
+        if self.info.missing:
+            for i, ((before, _), (after, _)) in enumerate(pairwise([(-1, 0), *rows])):
+                if after > before + 1 and after not in self.restored[p]:
+                    return rows[:i]
+        return rows
 
     def _excused(self, p: int) -> Iterable[tuple[int, int]]:
-        positions = [-1, *(pos for pos, _ in self.positions[p])]
+        positions = [-1, *(pos for pos, _ in self.known[p])]
         for before, after in pairwise(positions):
             if after > before + 1 and after in self.restored[p]:
                 yield before + 1, after
@@ -93,7 +107,10 @@ class Oracle:
                 "quasi-genuine": self.quasi_genuine_holds,
                 "partially-genuine": self.partially_genuine_holds,
             }
-        if self.info.complete:
+        if self.info.missing:
+            checks.pop("minimality", None)
+            checks.pop("quasi-genuine", None)
+        elif self.info.complete:
             checks |= {"validity": self.validity_holds, "agreement": self.agreement_holds}
         return {name for name, holds in checks.items() if not holds()}
 
@@ -103,16 +120,16 @@ class Oracle:
                 excused = set(dict(self._excused(p)).values()) if kind == FINAL and p in self.group_of else set()
                 positions = [-1, *(pos for q, k, pos, *_ in self.rows if (q, k) == (p, kind))]
                 for before, after in pairwise(positions):
-                    if after != before + 1 and after not in excused:
+                    if after == before or (after != before + 1 and after not in excused and not self.info.missing):
                         return False
-        return not self.lost_positions
+        return not self.lost_positions or bool(self.info.missing)
 
     def integrity_holds(self) -> bool:
         seen = set()
         for p, kind, _, msg, grp, _ in self.rows:
             if (p, kind, msg) in seen or p not in self.group_of or grp != self.group_of[p]:
                 return False
-            if grp not in self.dst.get(msg, ()):
+            if grp not in self.dst.get(msg, (grp,) if self.info.missing else ()):
                 return False
             seen.add((p, kind, msg))
         return len(self.run.multicasts) == len(self.dst)
@@ -124,12 +141,16 @@ class Oracle:
         down = {}
         for fault in self.run.faults:
             if fault.what in ("crash", "restart"):
-                down[fault.process] = fault.what == "crash"
+                down[fault.process] = fault if fault.what == "crash" else None
 
-        def is_correct(p: int) -> bool:
-            return p in self.info.correct if p in self.group_of else not down.get(p, False)
+        def is_due(msg: int) -> bool:
+            p = self.sender[msg]
+            if p in self.group_of:
+                return p in self.info.correct
+            crash = down.get(p)
+            return crash is None or self.seq[msg] < json.loads(crash.detail or "{}").get("settled", 0)
 
-        return all(self._everywhere(msg) for msg in self.dst if is_correct(self.sender[msg]))
+        return all(self._everywhere(msg) for msg in self.dst if is_due(msg))
 
     def agreement_holds(self) -> bool:
         return all(self._everywhere(row[3]) for row in self.rows if row[1] == FINAL and row[3] in self.dst)
@@ -141,7 +162,7 @@ class Oracle:
             if any(log != longest[: len(log)] for log in logs):
                 return False
             correct = [self.held[p] for p in group.processes if p in self.info.correct]
-            if self.info.complete and any(log != correct[0] for log in correct):
+            if self.info.complete and not self.info.missing and any(log != correct[0] for log in correct):
                 return False
         return True
 
@@ -204,7 +225,8 @@ class Oracle:
         return {(p, msg) for p, msg, t_us in guesses if t_us > final.get((p, msg), t_us)}
 
     def genuine_holds(self) -> bool:
-        return all(self.may_speak(src, dst, msg) for src, dst, msg in self.spoken())
+        spoken = [row for row in self.spoken() if row[2] in self.dst or not self.info.missing]
+        return all(self.may_speak(src, dst, msg) for src, dst, msg in spoken)
 
     def minimality_holds(self) -> bool:
         return all({src, dst} <= self.busy() for src, dst, msg in self.spoken() if msg != NULL)

@@ -42,6 +42,7 @@ class Trace:
     correct: tuple[int, ...] = ()
     claims: tuple[str, ...] = ALL_CLAIMS
     complete: bool = True
+    missing: tuple[str, ...] = ()
 
     def group_of(self, process: int) -> int | None:
         return next((group for group, members in self.groups.items() if process in members), None)
@@ -58,6 +59,7 @@ class Trace:
             groups=tuple(GroupInfo(group, members) for group, members in self.groups.items()),
             correct=self.correct,
             claims=self.claims,
+            missing=self.missing,
         )
 
     def recorder(self) -> Recorder:
@@ -130,6 +132,18 @@ def send_and_deliver(trace: Trace, sent: Sent, ts: int | None, rng: Random) -> N
             trace.wire.append((sent.sender, process, "START", sent.msg, sent.t_us, arrival))
             log = trace.logs[process]
             log.append(Row(len(log), sent.msg, group, ts, arrival + rng.randint(1, 20)))
+
+
+def lose_rows(rng: Random, trace: Trace) -> None:
+    """Rows that nobody recorded, as of a boot that left no trace: what happened did happen."""
+    for process, log in trace.logs.items():
+        if rng.random() < 0.3:
+            start = rng.randint(0, len(log))
+            del log[start : rng.randint(start, len(log))]
+            trace.missing += (f"process {process}: no trace of its boot 2",)
+    if rng.random() < 0.3 or not trace.missing:
+        trace.sent = [sent for sent in trace.sent if rng.random() < 0.8]
+        trace.missing += ("no trace of g1.p0",)
 
 
 def from_logs(

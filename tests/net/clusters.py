@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from amcast.net.config import ClusterConfig
@@ -45,7 +46,8 @@ class Cluster:
         """Whether everyone knows the process that orders for its group, and that process knows it as well."""
         nodes = {server.node.id: server.node for server in self.servers.values()}
         leaders = [node.process.leader for node in nodes.values()]
-        return all(leader in nodes and nodes[leader].process.is_leader for leader in leaders)
+        are_running = all(node.is_running for node in nodes.values())
+        return are_running and all(leader in nodes and nodes[leader].process.is_leader for leader in leaders)
 
 
 async def eventually(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
@@ -63,10 +65,11 @@ async def running(
     groups: int = 2,
     replicas: int | None = None,
     machines: dict[str, StateMachine] | None = None,
+    keep_messages: int = 10_000_000,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
     settings.setdefault("durability", Durability.MEMORY)
-    config = plan(folder, protocol, groups, replicas, **settings)
+    config = msgspec.structs.replace(plan(folder, protocol, groups, replicas, **settings), keep_messages=keep_messages)
     LocalCluster.create(folder, config)
     cluster = Cluster(config, machines or {})
     try:

@@ -25,9 +25,16 @@ class Owner:
         self.failures: list[OSError] = []
         self.on_report: Callable[[int], None] = lambda number: None  # in the writer's thread
         self.before_snapshot: Callable[[], None] = lambda: None
+        self.before_first: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self.log = RecordLog.open(
-            folder, durability, self._on_durable, self._on_failure, lambda: self.before_snapshot(), segment_bytes
+            folder,
+            durability,
+            self._on_durable,
+            self._on_failure,
+            lambda: self.before_snapshot(),
+            segment_bytes,
+            lambda: self.before_first(),
         )
 
     def _on_durable(self, number: int) -> None:

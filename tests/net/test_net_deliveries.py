@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -191,7 +190,7 @@ def test_the_oldest_segments_are_dropped(tmp_path: Path) -> None:
         assert log.next - log.first >= min(100, position)
     first = log.first
     assert 850 < first <= 900
-    with pytest.raises(PositionGoneError, match=f"positions below {first} are gone: start at {first}") as gone:
+    with pytest.raises(PositionGoneError, match=f"this position is gone: start at {first}") as gone:
         log.read(first - 1, 1)
     assert gone.value.first == first
     assert not log.append(5, *message_at(6))  # nothing is known of it
@@ -202,26 +201,112 @@ def test_the_oldest_segments_are_dropped(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_state_that_was_received_is_a_new_beginning(tmp_path: Path) -> None:
+def test_a_state_that_was_received_leaves_a_gap(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=500)
     deliver(log, 0, 100)
     log.skip_to(50)
-    assert (log.first, log.next) == (0, 100)
+    assert (log.gaps(), log.next) == ([], 100)
     log.flush()
     deliver(log, 100, 110)
     log.skip_to(1000)
-    assert (log.first, log.next) == (1000, 1000)
-    log.close()
-    log = open_log(tmp_path, segment_bytes=500)
-    assert (log.first, log.next) == (1000, 1000)
-    with pytest.raises(PositionGoneError):
-        log.read(999, 1)
+    for _ in range(2):
+        assert (log.first, log.next, log.gaps()) == (0, 1000, [(110, 1000)])
+        assert log.has(109)
+        assert not log.has(110)
+        with pytest.raises(PositionGoneError, match="start at 1000"):
+            log.read(110, 1)
+        with pytest.raises(PositionGoneError, match="start at 1000"):
+            log.read(999, 1)
+        log.close()
+        log = open_log(tmp_path, segment_bytes=500)
     deliver(log, 1000, 1100)
     assert read_all(log, 1000) == [message_at(position) for position in range(1000, 1100)]
+    assert log.read(60, 1) == [message_at(60)]
+    assert not log.append(500, *message_at(501))  # nothing is known of it
     log.close()
     log = open_log(tmp_path)
-    assert (log.first, log.next) == (1000, 1100)
+    assert (log.first, log.next, log.gaps()) == (0, 1100, [(110, 1000)])
     log.close()
+
+
+def fill(log: DeliveryLog, first: int, stop: int) -> None:
+    end = log.write_fill(first, [message_at(position) for position in range(first, stop)])
+    assert end == stop
+    log.add_fill(first, end)
+
+
+def test_gaps_are_filled_in_pieces(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=500)
+    deliver(log, 0, 30)
+    log.skip_to(100)
+    log.skip_to(200)  # without a delivery in between
+    deliver(log, 200, 210)
+    log.skip_to(300)
+    assert log.gaps() == [(30, 200), (210, 300)]
+    fill(log, 30, 60)
+    fill(log, 150, 200)
+    for _ in range(2):
+        assert log.gaps() == [(60, 150), (210, 300)]
+        with pytest.raises(PositionGoneError, match="start at 150"):
+            read_all(log)
+        log.close()
+        log = open_log(tmp_path, segment_bytes=500)
+    fill(log, 60, 150)
+    fill(log, 210, 300)
+    for _ in range(2):
+        assert log.gaps() == []
+        assert read_all(log) == [message_at(position) for position in range(300)]
+        log.close()
+        log = open_log(tmp_path, segment_bytes=500)
+    log.close()
+
+
+def test_a_log_that_begins_late_is_filled_from_its_front(tmp_path: Path) -> None:
+    """That of a process that lost its disk: the group gives it a state, and the others its messages."""
+    log = open_log(tmp_path, keep=150)
+    log.skip_to(200)
+    assert (log.kept_from, log.gaps()) == (50, [(0, 200)])
+    fill(log, 40, 200)
+    log.close()
+    log = open_log(tmp_path, keep=150)
+    assert (log.first, log.gaps()) == (40, [])  # nothing below 50 is missed
+    assert read_all(log, 40) == [message_at(position) for position in range(40, 200)]
+    deliver(log, 200, 500)
+    log.flush()
+    assert log.first == 200  # what was filled is dropped as everything else
+    assert list(tmp_path.glob("filled-*")) == []
+    log.close()
+
+
+def test_nothing_is_dropped_that_the_application_may_need(tmp_path: Path) -> None:
+    log = open_log(tmp_path, keep=10, segment_bytes=200)
+    log.keep_from = 0
+    for position in range(100):
+        deliver(log, position, position + 1)
+        log.flush()
+    assert log.first == 0
+    log.keep_from = 60
+    deliver(log, 100, 101)
+    log.flush()
+    assert 50 < log.first <= 60
+    log.close()
+
+
+def test_a_filled_segment_that_is_not_whole_is_filled_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    log.skip_to(100)
+    fill(log, 0, 50)
+    log.close()
+    (path,) = (tmp_path / "log").glob("filled-*")
+    content = path.read_bytes()
+    for damaged in (b"", content[:10], content[: FILE_HEADER + 20], bytes(len(content))):
+        folder = copy_of(tmp_path / "log", tmp_path / "copy")
+        (folder / path.name).write_bytes(damaged)
+        log = open_log(folder)
+        assert log.gaps() == [(0, 100)]
+        fill(log, 0, 100)
+        assert log.read(99, 1) == [message_at(99)]
+        log.close()
 
 
 def test_a_beginning_is_never_full(tmp_path: Path) -> None:
@@ -413,23 +498,35 @@ def test_a_crash_around_a_new_beginning(tmp_path: Path) -> None:
     before = copy_of(tmp_path / "log", tmp_path / "before")
     log.skip_to(100)
     log.close()
-    beginning = segment_of(tmp_path / "log")
+    beginning = max((tmp_path / "log").glob("delivered-*"))
     content = beginning.read_bytes()
-    old = [path.name for path in before.glob("delivered-*")]
-    for left in (old, old[:1], old[-1:], []):
-        folder = copy_of(tmp_path / "log", tmp_path / "copy")
-        for name in left:
-            shutil.copy(before / name, folder / name)
-        log = open_log(folder)
-        assert (log.first, log.next) == (100, 100)
-        log.close()
-        assert segment_of(folder).name == beginning.name
-    for length in range(FILE_HEADER + 40):  # it was not synced yet
+    log = open_log(copy_of(tmp_path / "log", tmp_path / "copy"))
+    assert (log.next, log.gaps()) == (100, [(30, 100)])
+    assert log.read(29, 1) == [message_at(29)]
+    log.close()
+    for length in range(FILE_HEADER + 48):  # it was not synced yet
         folder = copy_of(before, tmp_path / "copy")
         (folder / beginning.name).write_bytes(content[:length])
         log = open_log(folder)
-        assert (log.first, log.next) == (0, 30)
+        assert (log.first, log.next, log.gaps()) == (0, 30, [])
         log.close()
+
+
+def test_a_crash_between_two_beginnings(tmp_path: Path) -> None:
+    """The first one is empty, and deleted when the second one is durable."""
+    log = open_log(tmp_path / "log")
+    deliver(log, 0, 30)
+    log.skip_to(100)
+    (first,) = [path for path in (tmp_path / "log").glob("delivered-*") if path.name.endswith("100.amc")]
+    content = first.read_bytes()
+    log.skip_to(200)
+    log.close()
+    assert not first.exists()
+    first.write_bytes(content)
+    log = open_log(tmp_path / "log")
+    assert log.gaps() == [(30, 200)]
+    assert not first.exists()
+    log.close()
 
 
 # -- full and failing disks
@@ -538,7 +635,9 @@ def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypat
         assert read_all(again) == [message_at(position) for position in range(stop)]
         again.close()
     again = open_log(restored)
-    assert (again.first, again.next) == (1000, 1000)
+    assert (again.first, again.next, again.gaps()) == (0, 1000, [(99, 1000)])
+    for position in range(99):
+        assert again.read(position, 1) == [message_at(position)]
     again.close()
 
 
@@ -546,7 +645,9 @@ def test_a_power_failure_takes_nothing_that_was_synced(tmp_path: Path, monkeypat
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append", "flush", "sync", "read", "again", "skip", "kill", "reopen"]),
+        st.sampled_from(
+            ["append", "append", "flush", "sync", "read", "again", "skip", "fill", "fill", "kill", "reopen"]
+        ),
         st.integers(1, 40),
     ),
     max_size=40,
@@ -561,7 +662,8 @@ def test_the_log_behaves_like_a_list(
 ) -> None:
     folder = tmp_path_factory.mktemp("model") / "0"
     log = open_log(folder, keep, segment_bytes)
-    beginning = next_ = flushed = 0
+    missing: set[int] = set()
+    next_ = flushed = 0
     for operation, n in operations:
         match operation:
             case "append":
@@ -574,14 +676,20 @@ def test_the_log_behaves_like_a_list(
                 log.sync()
                 flushed = next_
             case "read":
-                start = max(log.first, next_ - n)
-                assert read_all(log, start, 7 * n) == [message_at(position) for position in range(start, next_)]
+                for start in range(max(log.first, next_ - n), next_):
+                    _read_one(log, start, missing)
             case "again":
                 for position in range(max(0, next_ - n), next_):
                     assert not log.append(position, *message_at(position))
             case "skip":
                 log.skip_to(next_ + n)
-                beginning = next_ = flushed = next_ + n
+                missing |= set(range(next_, next_ + n))
+                next_ = flushed = next_ + n
+            case "fill":
+                for start, end in log.gaps()[:1]:
+                    first = start + n % (end - start)
+                    fill(log, first, min(end, first + 5))
+                    missing -= set(range(first, min(end, first + 5)))
             case "kill":
                 crashed = copy_of(folder, folder.parent / str(int(folder.name) + 1))
                 log.close()
@@ -592,8 +700,19 @@ def test_the_log_behaves_like_a_list(
                 flushed = next_
                 log = open_log(folder, keep, segment_bytes)
         assert log.next == next_
-        assert beginning <= log.first <= max(beginning, next_ - keep)
+        wanted = range(max(0, next_ - keep), next_)
+        assert all(log.has(position) != (position in missing) for position in wanted)
     log.close()
+
+
+def _read_one(log: DeliveryLog, position: int, missing: set[int]) -> None:
+    if position not in missing:
+        assert log.read(position, 1) == [message_at(position)]
+    else:
+        with pytest.raises(PositionGoneError) as gone:
+            log.read(position, 1)
+        assert gone.value.first > position
+        assert gone.value.first == log.next or log.has(gone.value.first)
 
 
 CHILD = """

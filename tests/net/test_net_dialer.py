@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from amcast.net.node._gate import Gate
 from amcast.net.node.links import Link
 from amcast.net.security.certs import set_up
 from amcast.net.security.identity import Identity
@@ -25,7 +26,7 @@ from .net_certs import dial as client_tls
 from .net_certs import serve as server_tls
 from .test_net_frames import framed
 
-HELLO = Hello(VERSION, "c", "process", "g1.p1", 3)
+HELLO = Hello(VERSION, "c", "process", "g1.p1")
 WELCOME = framed(Welcome("g1.p0", 0, b"", b""))
 
 
@@ -131,7 +132,8 @@ def test_a_link_tells_each_piece_of_news_once_and_goes_on_trying(
         answerer: Answerer, tls: ssl.SSLContext | None, then: Callable[[Link, list[str]], bool], what: str
     ) -> list[str]:
         news: list[str] = []
-        link = Link("g1.p0", ("127.0.0.1", answerer.port), HELLO, tls, SendBuffer(1_000, None), news.append)
+        address, buffer = ("127.0.0.1", answerer.port), SendBuffer(1_000, None)
+        link = Link("g1.p0", address, lambda: HELLO, tls, buffer, Gate(["g1.p0"], 1), news.append)
         task = asyncio.create_task(link.run())
         await eventually(lambda: then(link, news), what)
         task.cancel()

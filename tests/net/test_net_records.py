@@ -13,7 +13,6 @@ from tests.net.logs import Owner, copy_of, only_segment, recovered
 
 def test_what_was_durable_is_found_again(tmp_path: Path) -> None:
     owner = Owner(tmp_path)
-    assert owner.log.is_new
     assert owner.log.recovered == []
     owner.write(b"a", b"")
     owner.write(b"c" * 100_000)
@@ -21,7 +20,6 @@ def test_what_was_durable_is_found_again(tmp_path: Path) -> None:
     owner.log.close()
 
     again = Owner(tmp_path)
-    assert not again.log.is_new
     assert again.log.recovered == [b"a", b"", b"c" * 100_000]
     assert again.log.durable == 3
     assert again.log.note is None
@@ -47,10 +45,30 @@ def test_numbers_are_reported_in_order_and_only_after_commit(tmp_path: Path) -> 
     assert owner.durable[-1] == 205
 
 
-def test_a_log_that_was_opened_and_never_written_is_still_new(tmp_path: Path) -> None:
-    Owner(tmp_path / "log").log.close()
-    owner = Owner(tmp_path / "log")
-    assert owner.log.is_new
+@pytest.mark.parametrize("durability", [Durability.SYNC, Durability.ASYNC])
+def test_the_owner_is_called_once_before_the_first_record_counts(tmp_path: Path, durability: Durability) -> None:
+    """A log that never held anything looks like one that was lost: the owner writes down which it is."""
+    for _ in range(2):
+        owner = Owner(tmp_path / "log", durability)
+        seen: list[list[int]] = []
+        owner.before_first = lambda owner=owner, seen=seen: seen.append(list(owner.durable))
+        assert seen == []
+        owner.write(b"a")
+        owner.write(b"b")
+        owner.log.close()
+        assert seen == [[]]
+
+
+def test_only_what_was_synced_counts_as_synced(tmp_path: Path) -> None:
+    owner = Owner(tmp_path / "sync")
+    owner.write(b"a")
+    assert (owner.log.durable, owner.log.synced) == (1, 1)
+    owner.log.close()
+    owner = Owner(tmp_path / "async", Durability.ASYNC, segment_bytes=1)
+    owner.write(b"a")
+    assert (owner.log.durable, owner.log.synced) == (1, 0)
+    owner.write(b"b")  # the segment of the first is full, and synced
+    assert (owner.log.durable, owner.log.synced) == (2, 1)
     owner.log.close()
 
 
@@ -99,7 +117,7 @@ def test_the_hook_runs_before_a_snapshot_takes_the_place_of_records(tmp_path: Pa
 
 def test_two_openers(tmp_path: Path) -> None:
     owner = Owner(tmp_path)
-    for durability in Durability:
+    for durability in (Durability.SYNC, Durability.ASYNC):
         with pytest.raises(UsageError, match=r"another process uses this folder: stop it, or"):
             Owner(tmp_path, durability)
     owner.write(b"a")
@@ -121,42 +139,14 @@ def test_async_counts_when_the_kernel_has_it(tmp_path: Path) -> None:
     assert recovered(tmp_path / "log") == records
 
 
-def test_memory_forgets_and_knows_it(tmp_path: Path) -> None:
-    owner = Owner(tmp_path, Durability.MEMORY)
-    assert owner.log.is_new
+def test_memory_forgets_and_leaves_nothing(tmp_path: Path) -> None:
+    owner = Owner(tmp_path / "log", Durability.MEMORY)
     owner.log.append(b"a")
     assert owner.log.append_snapshot(b"b") == 2
-    assert owner.log.durable == 2
+    assert (owner.log.durable, owner.log.synced) == (2, 0)
     owner.log.commit()
     owner.log.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "used"]
-    for durability in Durability:
-        again = Owner(tmp_path, durability)
-        assert not again.log.is_new
-        assert again.log.recovered == []
-        again.log.close()
-
-
-def test_memory_mode_does_not_contradict_a_durable_log(tmp_path: Path) -> None:
-    owner = Owner(tmp_path)
-    owner.write(b"a")
-    owner.log.close()
-    with pytest.raises(UsageError, match="holds a durable log"):
-        Owner(tmp_path, Durability.MEMORY)
-    assert recovered(tmp_path) == [b"a"]
-
-
-def test_a_member_that_deletes_all_but_the_mark_knows_that_it_forgot(tmp_path: Path) -> None:
-    owner = Owner(tmp_path)
-    owner.write(b"a")
-    owner.log.close()
-    for path in tmp_path.iterdir():
-        if path.name != "used":
-            path.unlink()
-    again = Owner(tmp_path)
-    assert again.log.recovered == []
-    assert not again.log.is_new
-    again.log.close()
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_foreign_file_is_named(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_disk_that_was_full_when_the_first_record_came(tmp_path: Path, disk: F
     owner.log.commit()
     disk.wait_refused(2)
     again = Owner(copy_of(tmp_path / "log", tmp_path / "copy"))
-    assert again.log.is_new
+    assert again.log.recovered == []
     again.log.close()
     disk.write_error = None
     owner.wait_durable(1)
@@ -199,7 +199,6 @@ def test_a_power_failure_takes_nothing_that_was_reported(
         assert again.log.durable == min(number, 59)
         start = number // 13 * 13 or 1
         assert again.log.recovered == [b"%d" % n * 10 for n in range(start, again.log.durable + 1)]
-        assert not again.log.is_new
         again.log.close()
 
 
@@ -244,20 +243,6 @@ def test_a_power_failure_leaves_an_async_log_that_is_whole_up_to_some_record(
     found = recovered(tmp_path / "image")
     assert found == [b"%d" % number * 100 for number in range(1, len(found) + 1)]
     assert len(found) > 10
-
-
-@pytest.mark.parametrize("durability", [Durability.ASYNC, Durability.MEMORY])
-def test_a_power_failure_leaves_the_mark_of_a_log_that_counted_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
-) -> None:
-    power = PowerLoss(monkeypatch, tmp_path / "log")
-    owner = Owner(tmp_path / "log", durability)
-    owner.log.append(b"a")
-    again = Owner(power.image(tmp_path / "image"), durability)
-    assert not again.log.is_new
-    assert again.log.recovered == []
-    again.log.close()
-    owner.log.close()
 
 
 def test_a_log_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

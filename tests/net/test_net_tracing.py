@@ -18,7 +18,7 @@ import pytest
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
 from amcast.core.ids import SEQ_BITS
 from amcast.net.trace._multicasts import multicasts_of
-from amcast.net.trace._rawfile import HEADER_BYTES, ROWS, raw_files
+from amcast.net.trace._rawfile import END_AT, HEADER_BYTES, ROWS, raw_files
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.trace import FINAL, NULL, GroupInfo, RunInfo, read_run, read_run_info
@@ -139,7 +139,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_node(tmp_path: Path) -> None:
     writer.close()
     report = collect(tmp_path / "raw", tmp_path / "run", described)
     assert (report.deliveries, report.torn_bytes, report.stopped) == (10, 5, (0,))
-    assert not read_run_info(tmp_path / "run").complete, "what is missing may have happened"
+    assert report.missing == read_run_info(tmp_path / "run").missing == ("g1.p0: the trace of its boot 0 broke off",)
 
 
 def test_a_disk_that_is_full_at_the_start_is_no_error_either(tmp_path: Path) -> None:
@@ -157,7 +157,12 @@ def test_a_place_that_is_taken_is_left_alone(raw: Path, obstacle: str) -> None:
     writer = write_some(folder)
     writer.close()
     assert writer.failed is not None
-    assert {path: path.read_bytes() for path in raw.iterdir()} == before
+    after = {path: path.read_bytes() for path in raw.iterdir()}
+    assert {path: data[:END_AT] + data[END_AT + 1 :] for path, data in after.items()} == {
+        path: data[:END_AT] + data[END_AT + 1 :] for path, data in before.items()
+    }
+    marked = collect(raw, raw.parent / "run", described).missing
+    assert marked == (("g1.p0: the trace of its boot 0 broke off",) if folder == raw else ())
 
 
 # ------------------------------------------------------------------------------------------------- reading

@@ -12,7 +12,7 @@ from amcast.trace import read_run, write_run
 from tests.check.evidence import assert_evidence
 from tests.check.oracle import Oracle
 from tests.check.test_check_oracle import random_trace, shuffled_logs
-from tests.check.traces import Trace, damage
+from tests.check.traces import Trace, damage, lose_rows
 
 
 def damaged_trace(seed: int) -> Trace:
@@ -22,6 +22,8 @@ def damaged_trace(seed: int) -> Trace:
     trace = random_trace(rng)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         damage(rng, trace)
+    if seed % 5 == 3:
+        lose_rows(rng, trace)
     return trace
 
 

@@ -21,12 +21,13 @@ def check_positions(index: RunIndex, groups: list[Replicas], findings: Findings)
     for replica in (replica for group in groups for replica in group.members if replica.lost is not None):
         name = index.name(replica.process)
         what = f"{name} was handed state over position {replica.lost}, which no replica of its group delivered"
-        findings.fail("positions", [], [replica.process], what)
+        findings.fail_by_absence("positions", [], [replica.process], what)
 
 
 def _check_numbering(index: RunIndex, deliveries: ProcessDeliveries, pos: Int64s, findings: Findings) -> None:
     before = np.concatenate(([-1], pos[:-1]))
-    wrong = pos != before + 1
+    # Where rows are missing, so may be positions; but no process delivers two messages at one.
+    wrong = pos == before if index.info.missing else pos != before + 1
     restored = index.restored.get(deliveries.process, ()) if deliveries.kind == FINAL else ()
     if restored:
         wrong &= ~np.isin(pos, [stop for _, stop in excused_gaps(deliveries, restored)])
@@ -63,7 +64,10 @@ def check_integrity(index: RunIndex, findings: Findings) -> None:
 
 
 def _check_addressed(index: RunIndex, deliveries: ProcessDeliveries, findings: Findings) -> None:
-    for row in np.flatnonzero(deliveries.slot < 0)[:VIOLATIONS_PER_PROPERTY]:
+    wrong = np.flatnonzero(deliveries.slot < 0)
+    if index.info.missing:  # a multicast that nobody recorded may be one of the rows that are missing
+        wrong = wrong[deliveries.message[wrong] < index.multicast_count]
+    for row in wrong[:VIOLATIONS_PER_PROPERTY]:
         message = int(deliveries.message[row])
         is_known = message < index.multicast_count
         why = f"which was multicast to {index.destinations(message)} only" if is_known else "which nobody multicast"
@@ -71,8 +75,9 @@ def _check_addressed(index: RunIndex, deliveries: ProcessDeliveries, findings: F
 
 
 def _check_once(index: RunIndex, deliveries: ProcessDeliveries, findings: Findings) -> None:
-    addressed = deliveries.slot[deliveries.slot >= 0]
-    if not len(addressed) or np.bincount(addressed).max() == 1:
+    # If multicasts are missing, a message that nobody recorded as sent may be addressed here too.
+    known = deliveries.message if index.info.missing else deliveries.slot[deliveries.slot >= 0]
+    if not len(known) or np.bincount(known).max() == 1:
         return
     messages, first, counts = np.unique(deliveries.message, return_index=True, return_counts=True)
     repeated = np.flatnonzero(counts > 1)
@@ -96,6 +101,8 @@ def check_validity_and_agreement(index: RunIndex, groups: list[Replicas], findin
         return
     findings.begin("validity")
     findings.begin("agreement")
+    if index.info.missing:
+        return
     missing = _missing(index, groups)
     lacked = np.unique(np.concatenate([np.arange(0), *missing.values()]))
     lacked = lacked[np.argsort(index.row[lacked])]  # in the order of the multicasts table, which is that of time
@@ -146,7 +153,7 @@ def check_replicas(index: RunIndex, groups: list[Replicas], findings: Findings) 
         longest = max(group.members, key=lambda replica: len(replica.held))
         for replica in group.members:
             _check_same(index, replica, longest, findings)
-        if index.info.complete:
+        if index.info.complete and not index.info.missing:
             _check_same_end(index, group, findings)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..core import GroupId, MessageId, ProcessId, message_name
 from ..trace import Multicasts
 from ..trace.run import Int64s
-from ..trace.schema import CRASH, RESTART
+from ..trace.schema import CRASH, RESTART, settled_below
 from .report import listing
 from .source import RunSource
 
@@ -74,14 +74,24 @@ class MessageIndex:
 
     @cached_property
     def sender_is_correct(self) -> Bools:
-        """A member is correct if the run says so; a client unless it crashed and did not come back."""
-        down: dict[ProcessId, bool] = {}
+        """A member is correct if the run says so; a client unless it crashed and did not come back.
+
+        A client that crashed counts as correct for the messages that it had an answer to: those must not be lost.
+        """
+        down: dict[ProcessId, int] = {}  # clients that crashed, and below which number their messages are settled
         for fault in self._faults:
-            if fault.what in (CRASH, RESTART):
-                down[fault.process] = fault.what == CRASH
-        faulty = {process for process, is_down in down.items() if is_down and process not in self._names}
-        faulty |= set(self._names) - self.correct
-        return ~np.isin(self.sender, np.array(sorted(faulty), np.int64))
+            if fault.what == CRASH and fault.process not in self._names:
+                down[fault.process] = settled_below(fault.detail)
+            elif fault.what == RESTART:
+                down.pop(fault.process, None)
+        down |= dict.fromkeys(set(self._names) - self.correct, 0)
+        if not down:
+            return np.ones(len(self.sender), np.bool_)
+        faulty = np.array(sorted(down), np.int64)
+        settled = np.array([down[process] for process in faulty.tolist()], np.int64)
+        at = np.minimum(np.searchsorted(faulty, self.sender), len(faulty) - 1)
+        is_correct: Bools = (faulty[at] != self.sender) | (self.seq < settled[at])
+        return is_correct
 
     # ------------------------------------------------------------------------------------------ words
 

@@ -5,6 +5,9 @@ A process that was handed state does not deliver what the state covers, so its p
 counts as delivered, with what the other replicas delivered at 3 to 7. A gap that does not end at a position to which
 the process was restored is a gap.
 
+If rows of the run are missing, a gap may be where they were. Then a process is judged up to its first gap: what it
+delivered after that can't be placed.
+
 For order, only a message's first delivery counts, and only where it is addressed: repeated and misplaced deliveries
 break integrity, and must not look like a wrong order as well.
 """
@@ -12,7 +15,7 @@ break integrity, and must not look like a wrong order as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +55,8 @@ def arrange_replicas(index: RunIndex) -> list[Replicas]:
 
 def _arrange(index: RunIndex, group: Group) -> Replicas:
     delivered = [index.final(process) for process in group.members]
+    if index.info.missing:
+        delivered = [_up_to_gap(each, index.restored.get(each.process, ())) for each in delivered]
     if any(process in index.restored for process in group.members):
         members = _filled(index, delivered)
     else:
@@ -80,10 +85,23 @@ def _filled(index: RunIndex, delivered: list[ProcessDeliveries]) -> list[Replica
                 lost = _first_missing(known[low:high], start)
         fill = np.concatenate(pieces)
         order = np.argsort(np.concatenate((each.pos, known[fill])), kind="stable")
+        if index.info.missing and lost is not None:
+            order = order[np.concatenate((each.pos, known[fill]))[order] < lost]
         held = np.concatenate((each.message, message[fill]))[order]
         slots = np.concatenate((each.slot, slot[fill]))[order]
         members.append(Replica(each.process, held, slots, _ordered(held, slots), lost))
     return members
+
+
+def _up_to_gap(deliveries: ProcessDeliveries, restored: Sequence[int]) -> ProcessDeliveries:
+    """What a process delivered before its first gap that no received state explains."""
+    pos = deliveries.pos
+    before = np.concatenate(([-1], pos[:-1])) if len(pos) else pos
+    gaps = np.flatnonzero((pos > before + 1) & ~np.isin(pos, restored))
+    if not len(gaps):
+        return deliveries
+    end = int(gaps[0])
+    return replace(deliveries, message=deliveries.message[:end], slot=deliveries.slot[:end], odd_pos=pos[:end])
 
 
 def excused_gaps(deliveries: ProcessDeliveries, restored: Sequence[int]) -> list[tuple[int, int]]:

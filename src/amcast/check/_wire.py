@@ -10,7 +10,9 @@
   that some message of the run involves exchange anything at all.
 - partially-genuine: a row that names a message to a single group has both ends among its sender and that group.
 
-The wire is the largest table of a run: it is read and judged part by part.
+The wire is the largest table of a run: it is read and judged part by part. Most findings are that
+no message explains a row. If multicasts are missing from the run, one of those may explain it: then only rows about a
+known message are judged.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ def check_wire(index: MessageIndex, source: RunSource, findings: Findings) -> No
             findings.begin(name)
         else:
             findings.unknown(name, NO_WIRE)
-    if claimed and source.wire_rows:
+    judged = [name for name in claimed if not index.info.missing or name in _OF_A_KNOWN_MESSAGE]
+    if judged and source.wire_rows:
         wire = _Wire(index, findings)
         for rows in source.wire():
             wire.take(rows)
-            for name in claimed:
+            for name in judged:
                 _CHECKS[name](wire)
 
 
@@ -101,11 +104,16 @@ class _Wire:
 
 
 def _check_genuine(wire: _Wire) -> None:
-    good = wire.message[wire.named] >= 0
-    good[good] = wire.both(wire.involved.by, wire.known)
-    for row in _first(wire.named[~good]):
+    if wire.index.info.missing:
+        wrong = wire.known[~wire.both(wire.involved.by, wire.known)]
+    else:
+        good = wire.message[wire.named] >= 0
+        good[good] = wire.both(wire.involved.by, wire.known)
+        wrong = wire.named[~good]
+    for row in _first(wrong):
         wire.report_named("genuine", row, wire.involved.by)
-    _check_unnamed(wire)
+    if not wire.index.info.missing:
+        _check_unnamed(wire)
 
 
 def _check_unnamed(wire: _Wire) -> None:
@@ -169,3 +177,4 @@ _CHECKS: dict[str, Callable[[_Wire], None]] = {
     "quasi-genuine": _check_quasi_genuine,
     "partially-genuine": _check_partially_genuine,
 }
+_OF_A_KNOWN_MESSAGE = ("genuine", "partially-genuine")

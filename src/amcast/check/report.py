@@ -3,12 +3,13 @@
 The in-memory checker, the checker on Spark and the watch of a growing run all answer in these words.
 
 Unknown is a verdict of its own. A run that was cut short, for example, can't prove agreement: a delivery that is
-missing now might still have come.
+missing now might still have come. And a run of which some process left no trace proves nothing at all, since the rows
+that nobody has might break any property. What it does show may still be a violation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ CUT_SHORT = "the run did not come to its end: what is missing might still have c
 NO_STAMPS = "they are claimed, but no delivery has one"
 NO_WIRE = "the wire was not recorded: nobody can say who spoke to whom"
 NOT_KNOWN = "this checker knows no such property"
+_MISSING_NAMED = 3
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -69,18 +71,31 @@ class Report(msgspec.Struct, frozen=True):
         }
 
 
+def not_recorded(missing: Sequence[str]) -> str | None:
+    """The reason why nothing can pass, if evidence is missing."""
+    if not missing:
+        return None
+    more = len(missing) - _MISSING_NAMED
+    return "; ".join(["evidence is missing: " + missing[0], *missing[1:_MISSING_NAMED]]) + (
+        f"; and {more} more" if more > 0 else ""
+    )
+
+
 class Findings:
     """The verdicts so far, while checks are at work. A property that failed stays failed.
 
-    A watch that was stopped goes on with the verdicts, reasons and counts that it had.
+    `missing` is what was not recorded of the run: if there is any, no property passes. A watch that was stopped goes on
+    with the verdicts, reasons and counts that it had.
     """
 
     def __init__(
         self,
+        missing: Sequence[str] = (),
         verdicts: dict[str, Verdict] | None = None,
         reasons: dict[str, str] | None = None,
         counts: dict[str, int] | None = None,
     ) -> None:
+        self.not_recorded = not_recorded(missing)
         self.verdicts = {} if verdicts is None else verdicts
         self.reasons = {} if reasons is None else reasons
         self.counts = {} if counts is None else counts  # violations of each property, also those beyond the first few
@@ -88,7 +103,9 @@ class Findings:
 
     def begin(self, name: str) -> None:
         """From here on the property holds unless something is found against it."""
-        if self.verdicts.get(name) != "fail":
+        if self.not_recorded is not None:
+            self.unknown(name, self.not_recorded)
+        elif self.verdicts.get(name) != "fail":
             self.verdicts[name] = "pass"
             self.reasons.pop(name, None)
 
@@ -109,6 +126,15 @@ class Findings:
             violation = Violation(name, [int(m) for m in messages], [int(p) for p in processes], explanation)
             self.violations.append(violation)
         self.counts[name] = self.counts.get(name, 0) + 1
+
+    def fail_by_absence(
+        self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str
+    ) -> None:
+        """As `fail`, where the evidence is that some row is not there. If rows are missing it may be one of them."""
+        if self.not_recorded is not None:
+            self.unknown(name, self.not_recorded)
+        else:
+            self.fail(name, messages, processes, explanation)
 
     def refuse_strange(self, claims: Iterable[str]) -> None:
         """A claim that no checker has a definition of is unknown."""

@@ -155,7 +155,7 @@ def register(app: typer.Typer) -> None:
         from ..net.trace.collect import Collector
 
         cluster = LocalCluster(folder)
-        collector = Collector(cluster.trace_folder, out, partial(cluster.run_info, False))
+        collector = Collector(cluster.trace_folder, out, partial(cluster.run_info, False), cluster.expected)
         try:
             while any(cluster.pid(name) is not None for name in cluster.names):
                 report = collector.step()
@@ -278,6 +278,8 @@ def collect_run(cluster: LocalCluster, out: Path) -> None:
     console.print(
         f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
     )
+    for what in report.missing:
+        errors.print(f"evidence is missing: {what}", style="yellow", highlight=False, markup=False)
 
 
 def show_load(result: LoadResult) -> None:

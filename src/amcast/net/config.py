@@ -43,11 +43,13 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
     client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients: int = 4_096
+    snapshot_messages: int = 100_000  # applied between two snapshots of an application
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cluster: str
+    id: str = ""  # drawn at random when the cluster is made: tells it from others of the same name
     protocol: str
     process: tuple[ProcessConfig, ...]
     network: str = "none"  # delays added in the links: a preset of the simulator, or none
@@ -210,8 +212,8 @@ def load_config(path: Path) -> ClusterConfig:
 
 
 def format_config(config: ClusterConfig) -> str:
-    names = ["cluster", "protocol", "network", "durability", "data", "trace", "trace_wire", "keep_messages", "epoch_s"]
-    lines = [f"{name} = {_toml(getattr(config, name))}" for name in names]
+    names = ["cluster", "id", "protocol", "network", "durability", "data", "trace", "trace_wire"]
+    lines = [f"{name} = {_toml(getattr(config, name))}" for name in (*names, "keep_messages", "epoch_s")]
     if config.tokens is not None:
         lines.append(f"tokens = {_toml(config.tokens)}")
     for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):

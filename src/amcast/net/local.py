@@ -29,9 +29,11 @@ from .client.async_client import AsyncClient, connect
 from .client.observer import observe
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
+from .node.data_folder import boots_of, format_folder
 from .security.certs import set_up
 from .security.identity import Identity
-from .trace.collect import CollectReport, collect
+from .system import system
+from .trace.collect import CollectReport, Expected, collect
 from .wire.control import Status
 
 CONFIG = "cluster.toml"
@@ -74,6 +76,7 @@ def plan(
     )
     config = ClusterConfig(
         cluster=folder.resolve().name or "local",
+        id=f"{system().random_bits(64):016x}",
         protocol=protocol_name,
         process=entries,
         network=network,
@@ -137,16 +140,19 @@ class LocalCluster:
         self.folder = folder.resolve()
         self.config = load_config(folder / CONFIG)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._delivered: dict[str, int] = {}  # up to where each process was when it was last asked
 
     @classmethod
     def create(cls, folder: Path, config: ClusterConfig) -> LocalCluster:
-        """Writes the configuration, and certificates if it wants them."""
+        """Writes the configuration, and certificates if it wants them, and formats the folder of each process."""
         if (folder / CONFIG).exists():
             raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
         folder.mkdir(parents=True, exist_ok=True)
         if config.tls is not None:
             processes = [Identity("process", entry.id) for entry in config.process]
             set_up(config.path(config.tls.folder), [*processes, Identity("client", "client")])
+        for entry in config.process:
+            format_folder(config, entry.id)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
         return cls(folder)
 
@@ -274,7 +280,13 @@ class LocalCluster:
 
     def collect(self, out: Path, complete: bool) -> CollectReport:
         """Makes a run folder of the trace. `complete`: the load has ended by itself, and is delivered."""
-        return collect(self.trace_folder, out, partial(self.run_info, complete))
+        self.trace_folder.mkdir(parents=True, exist_ok=True)  # one that was removed is as good as an empty one
+        return collect(self.trace_folder, out, partial(self.run_info, complete), self.expected)
+
+    def expected(self) -> dict[ProcessId, Expected]:
+        """What must be in the trace: every boot that a process counted, up to the position that it told last."""
+        ids, folder_of = self.config.ids(), self.config.data_folder
+        return {ids[name]: Expected(boots_of(folder_of(name)), self._delivered.get(name)) for name in self.names}
 
     async def is_drained(self) -> bool:
         """Whether every process answers, no message is open, and all members of a group are at the same position."""
@@ -283,6 +295,7 @@ class LocalCluster:
         for status in statuses:
             if status is None or status.open_messages:
                 return False
+            self._delivered[status.name] = status.delivered
             positions.setdefault(status.group, set()).add(status.delivered)
         return all(len(each) == 1 for each in positions.values())
 

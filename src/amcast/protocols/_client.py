@@ -117,6 +117,10 @@ class Client(Process):
         self._retrying = False
         self.outstanding = 0  # messages
 
+    def settled_of(self, id_: ProcessId) -> int:
+        """All messages under this id with lower sequence numbers were answered. Of an earlier id it is not known."""
+        return self._settled if id_ == self._process else 0
+
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
         return self.new_messages(((dst, payload),))[0]
 

@@ -22,7 +22,7 @@ OPTIMISTIC = 1
 KIND_NAMES = {FINAL: "final", OPTIMISTIC: "optimistic"}
 
 # Values of `what` in the faults table that the checks know. Drivers may write others.
-CRASH = "crash"
+CRASH = "crash"  # of a client, detail may be {"settled": N}: its messages 0 to N-1 had been answered
 RESTART = "restart"
 RESTORED = "restored"  # detail: {"position": N}; it was handed state instead of messages, and delivers on from N
 
@@ -99,6 +99,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupInfo, ...]
     correct: tuple[ProcessId, ...]  # processes that must have delivered everything
     claims: tuple[str, ...] = ()  # names of the properties that the protocol promises
+    missing: tuple[str, ...] = ()  # what should have been recorded and was not, in words: "no trace of g2.p0"
     extra: dict[str, Any] = {}
 
 
@@ -157,14 +158,23 @@ def info_problem(info: RunInfo) -> str | None:
 
 def restored_position(detail: str) -> int | None:
     """The position in the detail of a RESTORED fault, None if there is none."""
+    return _number_in(detail, "position")
+
+
+def settled_below(detail: str) -> int:
+    """From the detail of a client's CRASH: the sequence number below which all its messages had been answered."""
+    return _number_in(detail, "settled") or 0
+
+
+def _number_in(detail: str, name: str) -> int | None:
     try:
         document = msgspec.json.decode(detail)
     except (msgspec.DecodeError, RecursionError):
         return None
-    position = document.get("position") if isinstance(document, dict) else None
-    if not isinstance(position, int) or isinstance(position, bool):
+    number = document.get(name) if isinstance(document, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool):
         return None
-    return position if 0 <= position < 1 << 63 else None
+    return number if 0 <= number < 1 << 63 else None
 
 
 def group_of_process(info: RunInfo) -> Mapping[ProcessId, GroupId]:

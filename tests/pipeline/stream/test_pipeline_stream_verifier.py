@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import msgspec
 import pytest
 
 from amcast.check import Violation, check_run
+from amcast.core import message_id
 from amcast.pipeline.stream import Arrived, DeliveryRows, Verifier, WatchState
 from amcast.pipeline.stream.state import MessageSet
 from amcast.sim import simulate
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
 from amcast.trace import Run
-from tests.check.traces import damage, from_logs, good_trace
+from tests.check.traces import damage, from_logs, good_trace, lose_rows
 from tests.pipeline.stream.feeding import arrivals, watch
 
 WATCHED = {"positions", "integrity", "replicas", "prefix", "acyclic", "timestamps", "validity", "agreement"}
@@ -46,6 +48,44 @@ def test_agrees_with_the_checker_of_whole_runs(first: int) -> None:
         assert failed <= wanted or damages > 1, f"seed {seed}: {failed - wanted} hold"
         assert wanted <= failed | unknown | passed_over, f"seed {seed}: {wanted - failed} are violated"
         assert {violation.property for violation in found} == with_verdict(state.verdicts, "fail")
+
+
+def test_missing_rows_are_nobodys_fault_and_nothing_passes() -> None:
+    for seed in range(200):
+        rng = Random(seed)
+        trace = good_trace(rng, groups=rng.randint(1, 4), replicas=rng.randint(1, 3), messages=rng.randint(1, 12))
+        damages = seed % 3
+        for _ in range(damages):
+            damage(rng, trace)
+        whole = with_verdict(dict(check_run(trace.run()).properties), "fail")
+        lose_rows(rng, trace)
+        run = trace.run()
+        state, found = watch(run, arrivals(run, rng, 3), patience=4)
+        failed = with_verdict(state.verdicts, "fail")
+        assert with_verdict(state.verdicts, "pass") == set(), f"seed {seed}"
+        assert failed <= whole or damages > 1, f"seed {seed}: {found}"
+        assert not failed or whole, f"seed {seed}: {found}"
+        assert all("evidence is missing" in reason for reason in state.reasons.values()), f"seed {seed}"
+
+
+def test_a_run_may_tell_at_its_end_what_is_missing() -> None:
+    run = good_trace(Random(3)).run()
+    verifier = Verifier(run.info, WatchState("test"))
+    for part in arrivals(run, Random(3), 2):
+        verifier.feed(part)
+    assert with_verdict(verifier.state.verdicts, "fail") == set()
+    verifier.finish(msgspec.structs.replace(run.info, missing=("no trace of g2.p0",)))
+    assert set(verifier.state.verdicts.values()) == {"unknown"}
+
+
+def test_a_client_that_is_gone_is_owed_what_it_had_an_answer_to() -> None:
+    first, second = message_id(9, 0), message_id(9, 1)
+    for settled, verdict in ((0, "pass"), (1, "pass"), (2, "fail")):
+        trace = from_logs({first: (1,), second: (1,)}, {1: [first]})
+        trace.sent = [replace(sent, sender=9) for sent in trace.sent]
+        trace.faults = [(9, 1, "crash", f'{{"settled": {settled}}}')]
+        state, _ = watch(trace.run(), arrivals(trace.run(), Random(1), 1), patience=1)
+        assert state.verdicts["validity"] == verdict == check_run(trace.run()).properties["validity"], settled
 
 
 @pytest.mark.parametrize("name", ["basecast", "fastcast"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, UsageError, Wire, encode
+from ...core.ids import SEQ_LIMIT
 from ...protocols import Client, Reply, Start
 from ..system import system
 from ..wire.control import Layout
@@ -52,7 +53,9 @@ class ClientDriver(Outbox):
             handle.cancel()
         self._timers = {}
         if self._ids:
-            await self.trunk.leave(self, self._ids)
+            process = getattr(self, "process", None)  # there is none if it could not be made
+            settled = {id_: 0 if process is None else process.settled_of(id_) for id_ in self._ids}
+            await self.trunk.leave(self, settled)
 
     # -- ids
 
@@ -78,8 +81,9 @@ class ClientDriver(Outbox):
             wait_s = min(2 * wait_s, _ASK_AGAIN_MAX_S)
 
     def _give_up_id(self, id_: ProcessId) -> None:
+        """All its messages are answered."""
         self._ids.remove(id_)
-        self.trunk.give_up(id_)
+        self.trunk.give_up(id_, SEQ_LIMIT)
 
     # -- what the trunk calls
 

@@ -7,7 +7,7 @@ at the end of a turn of the event loop leaves in one write, and their STARTs as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -28,6 +28,7 @@ _LINK_BYTES = 64 << 20
 _TURN_SESSIONS = 32
 _LOOK_S = 0.005
 RETRY_S = 0.2
+_GOODBYE_S = 0.5
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -121,18 +122,19 @@ class Trunk:
         """A session may have several ids."""
         self._sessions[id_] = session
 
-    def give_up(self, id_: ProcessId) -> None:
-        """Whatever still comes for this id is ignored. Its session goes on under another one."""
+    def give_up(self, id_: ProcessId, settled: int) -> None:
+        """Says good-bye for an id whose messages below `settled` were answered. What still comes for it is ignored."""
         self._sessions.pop(id_, None)
         self._tickets.pop(id_, None)
         for channel in self._channels.values():
-            channel.say(Detach(id_))
+            channel.say(Detach(id_, settled))
 
-    async def leave(self, session: Session, ids: Sequence[ProcessId]) -> None:
-        """The last session that leaves closes the connections."""
+    async def leave(self, session: Session, settled: Mapping[ProcessId, int]) -> None:
+        """The session's ids, and what was answered of each. The last session that leaves closes the connections."""
         self._woken.pop(session, None)
-        for id_ in ids:
-            self.give_up(id_)
+        channels = list(self._channels.values())
+        for id_, answered in settled.items():
+            self.give_up(id_, answered)
         if self._tickets:
             return
         tasks, self._tasks, self._buffers = self._tasks, [], {}
@@ -140,6 +142,7 @@ class Trunk:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _close_all(channels)
 
     @property
     def layout(self) -> Layout:
@@ -175,7 +178,7 @@ class Trunk:
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
-        hello = Hello(VERSION, cluster, kind, who.name, 0, who.token, client, ticket, who.region)
+        hello = Hello(VERSION, cluster, kind, who.name, None, who.token, client, ticket, who.region)
         return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:
@@ -192,7 +195,7 @@ class Trunk:
                 finally:
                     buffer.attach(None)
                     self._channels.pop(process, None)
-                    channel.transport.abort()
+                    channel.transport.close()
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, UsageError) as error:
@@ -295,6 +298,16 @@ class Trunk:
             buffer.flush()
         if self._woken:
             self._touch()
+
+
+async def _close_all(channels: list[Channel]) -> None:
+    """Connections that are closing write what is left to write. A process that does not read it gets no more time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            for channel in channels:
+                await channel.is_lost.wait()
+    for channel in channels:
+        channel.transport.abort()
 
 
 def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:

@@ -5,8 +5,16 @@ stops several segments may be unsynced, and any part of them may be missing. On 
 newest back to the first one that is known to be durable. The log ends at the first gap after that: if positions up to
 40 are found, and then 60 and more, `next` is 41. Segments before are indexed when they are first read.
 
-A segment whose first frame is empty is a new beginning: a replica was given another one's state instead of the messages
-below this position, and nothing below it is kept.
+A log may have gaps: a replica was given another one's state instead of some messages, and goes on after them.
+
+    delivered-0, delivered-30    up to 40        segments as they were written
+    filled-40                    40 to 70        messages that another replica sent later
+                                 70 to 100       still missing
+    delivered-100                from 100 on     a beginning
+
+A segment whose first frame is empty is a beginning: the frame tells where the log ended before, at 40, which was made
+durable first. So recovery never looks below a beginning for what was being written. A filled segment has such a first
+frame too, which tells where the segment ends, and appears under its name when it is whole and durable.
 """
 
 from __future__ import annotations
@@ -25,9 +33,11 @@ from ..system import system
 from ._segments import (
     DELIVERED,
     FILE_HEADER,
+    FILLED,
     FRAME_HEADER,
     SegmentFile,
     SegmentReader,
+    file_header,
     files,
     open_salt,
     pack_frame,
@@ -35,11 +45,12 @@ from ._segments import (
     tidy,
     unpack_header,
 )
-from .files import CorruptLogError, is_full, read_at, sync, sync_folder
+from .files import CorruptLogError, is_full, read_at, sync, sync_folder, write_file
 
 _FRAME_DELIVERIES = 512  # a turn with more makes several frames, so that to read one message is to read few others
 _INDEX_MESSAGES = 1_000
 _BLOCK_BYTES = 64 << 10
+_END = 8  # bytes of the body of a first frame: the position where the log ended before, or where a filled segment ends
 _decoder: msgspec.msgpack.Decoder[list[StampedMessage]] = msgspec.msgpack.Decoder(list[StampedMessage])
 
 
@@ -67,18 +78,42 @@ class Index:
         return self._offsets[max(0, bisect_right(self._positions, position) - 1)] if self._offsets else FILE_HEADER
 
 
+class PositionGoneError(Exception):
+    """The position that was asked for is not in the log any more, or never was; `first` is the next one that is."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"this position is gone: start at {first}")
+        self.first = first
+
+
 class _Scanned(NamedTuple):
     """A segment that was read on opening, up to the first bad frame."""
 
     first: int
     next: int
     high_water: int  # the highest in it
-    is_beginning: bool
+    ended: int | None  # of a beginning: where the log ended before
+    places: Index
     reader: SegmentReader
 
 
+class _Segment:
+    """`end` is the position after its last one; none for the segment that is being written."""
+
+    __slots__ = ("end", "first", "index", "is_filled", "path")
+
+    def __init__(
+        self, path: Path, first: int, end: int | None, index: Index | None = None, is_filled: bool = False
+    ) -> None:
+        self.path = path
+        self.first = first
+        self.end = end
+        self.index = index
+        self.is_filled = is_filled
+
+
 class DeliveryFiles:
-    """Holds the positions `first <= position < next`. Calls must not overlap.
+    """Holds positions below `next`. Calls must not overlap, but `write_fill` may run beside all others.
 
     A sync is split in two, so that writes go on meanwhile: the caller syncs files between `begin_sync` and `end_sync`.
     """
@@ -86,15 +121,17 @@ class DeliveryFiles:
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
-        tidy(folder, (DELIVERED,))
-        self._firsts = files(folder, DELIVERED)
-        self._salt = open_salt(folder, is_empty=not self._firsts)
-        self._indexes: dict[int, Index] = {}  # by the segment's first position
-        self._unsynced: list[SegmentFile] = []  # full segments
+        tidy(folder, (DELIVERED, FILLED))
+        delivered = files(folder, DELIVERED)
+        self._salt = open_salt(folder, is_empty=not delivered)
+        self._segments: list[_Segment] = []  # by position
+        self._firsts: list[int] = []  # of each segment
+        self._unsynced: list[tuple[SegmentFile, int]] = []  # full segments, and the end of each
         self._file: SegmentFile | None = None
         self.note: str | None = None
         self.next = 0
-        self._recover()
+        self._recover(delivered)
+        self._find_filled()
         self._synced = self.next
 
     @property
@@ -103,44 +140,90 @@ class DeliveryFiles:
 
     # -- recovery
 
-    def _recover(self) -> None:
+    def _recover(self, delivered: list[int]) -> None:
         scanned: list[_Scanned] = []
         high_water = 0
-        for first in reversed(self._firsts):
+        for first in reversed(delivered):
             segment = self._scan(first)
             scanned.insert(0, segment)
             high_water = max(high_water, segment.high_water)
-            if segment.is_beginning:
-                self.drop_before(first)
-            if segment.is_beginning or high_water >= first:
+            if segment.ended is not None or high_water >= first:
                 break
+        if not scanned:
+            return
         kept = self._without_gap(scanned, high_water)
         for segment in scanned[len(kept) :]:
-            self._firsts.remove(segment.first)
             system().unlink(segment.reader.path)
+        self._find_older(delivered[: -len(scanned)], scanned[0])
         for segment in kept:
             if self._file is not None:
                 self._file.close()
+                self._segments[-1].end = segment.first
             self._file = SegmentFile.reopen(segment.reader)
-        if scanned:
-            self.next = kept[-1].next if kept else scanned[0].first
+            self._insert(_Segment(segment.reader.path, segment.first, None, segment.places))
+        self.next = kept[-1].next if kept else scanned[0].first
+
+    def _find_older(self, firsts: list[int], after: _Scanned) -> None:
+        """Segments that are known to be durable. A beginning tells where the one before it ends."""
+        end = after.first if after.ended is None else after.ended
+        for first in reversed(firsts):
+            path = path_of(self._folder, DELIVERED, first)
+            ended = self._read_end(path, DELIVERED, first)
+            if end > first:
+                self._insert(_Segment(path, first, end))
+                end = first if ended is None else ended
+            else:
+                system().unlink(path)  # the log went on elsewhere before anything was written to it
+
+    def _find_filled(self) -> None:
+        """Deletes what is no whole segment, or lies in no gap. If it is missing then, it is filled again."""
+        for first in files(self._folder, FILLED):
+            path = path_of(self._folder, FILLED, first)
+            end = self._read_end(path, FILLED, first)
+            if end is not None and self._is_free(first, end):
+                self._insert(_Segment(path, first, end, is_filled=True))
+            else:
+                system().unlink(path)
+
+    def _is_free(self, first: int, end: int) -> bool:
+        """Whether these positions lie in a gap."""
+        return any(start <= first < end <= stop for start, stop in self.gaps())
+
+    def _read_end(self, path: Path, kind: str, first: int) -> int | None:
+        """What the first frame tells, if it is an empty one."""
+        fd = system().open(path, os.O_RDONLY)
+        try:
+            data = read_at(fd, FILE_HEADER + FRAME_HEADER + _END, 0)
+        finally:
+            system().close(fd)
+        header = unpack_header(data, FILE_HEADER, self._salt)
+        if header is None or header[1] != 0 or data[:FILE_HEADER] != file_header(kind, first, self._salt):
+            return None
+        body = data[FILE_HEADER + FRAME_HEADER :]
+        return int.from_bytes(body, "little") if crc32(body, self._salt) == header[0] else None
+
+    def _insert(self, segment: _Segment) -> None:
+        at = bisect_right(self._firsts, segment.first)
+        self._firsts.insert(at, segment.first)
+        self._segments.insert(at, segment)
 
     def _scan(self, first: int) -> _Scanned:
         reader = SegmentReader(path_of(self._folder, DELIVERED, first), DELIVERED, first, self._salt)
-        next_, high_water, is_beginning = first, 0, False
-        index = self._indexes[first] = Index()
+        next_, high_water, ended = first, 0, None
+        index = Index()
         offset = reader.end
-        for frame_first, count, frame_high_water, _ in reader.frames():
+        for frame_first, count, frame_high_water, body in reader.frames():
             if frame_first != next_:
                 raise CorruptLogError(reader.path, f"position {next_} is missing: what follows is {frame_first}")
-            is_beginning = is_beginning or (count == 0 and offset == FILE_HEADER)
+            if count == 0 and offset == FILE_HEADER:
+                ended = int.from_bytes(body, "little")
             index.add(frame_first, offset)
             offset = reader.end
             next_ += count
             high_water = max(high_water, frame_high_water)
         if reader.has_rest:
             high_water = max(high_water, reader.high_water_beyond())
-        return _Scanned(first, next_, high_water, is_beginning, reader)
+        return _Scanned(first, next_, high_water, ended, index, reader)
 
     def _without_gap(self, scanned: list[_Scanned], high_water: int) -> list[_Scanned]:
         """The segments up to the first gap. All positions below the high-water mark were durable, and must be there."""
@@ -166,70 +249,121 @@ class DeliveryFiles:
     def write(self, deliveries: list[StampedMessage]) -> None:
         """Writes deliveries at the positions from `next` on: all of them or, with an error, none."""
         file = self._writable()
-        offset, position = file.size, self.next
-        frames, places = [], []
-        for start in range(0, len(deliveries), _FRAME_DELIVERIES):
-            chunk = deliveries[start : start + _FRAME_DELIVERIES]
-            count = sum([message.count for message, _ in chunk])
-            frames.append(pack_frame(self._salt, position, count, self._synced, encode(chunk)))
-            places.append((position, offset))
-            position += count
-            offset += len(frames[-1])
+        frames, places, position = self._pack(self.next, file.size, self._synced, deliveries)
         file.append(b"".join(frames))
         file.write_behind()
-        index = self._indexes[self._firsts[-1]]
+        index = self._segments[-1].index
+        assert index is not None
         for place in places:
             index.add(*place)
         self.next = position
 
+    def _pack(
+        self, position: int, offset: int, high_water: int, deliveries: list[StampedMessage]
+    ) -> tuple[list[bytes], list[tuple[int, int]], int]:
+        """Frames, the position and the offset of each, and the position after them."""
+        frames, places = [], []
+        for start in range(0, len(deliveries), _FRAME_DELIVERIES):
+            chunk = deliveries[start : start + _FRAME_DELIVERIES]
+            count = sum([message.count for message, _ in chunk])
+            frames.append(pack_frame(self._salt, position, count, high_water, encode(chunk)))
+            places.append((position, offset))
+            position += count
+            offset += len(frames[-1])
+        return frames, places, position
+
     def _writable(self) -> SegmentFile:
         file = self._file
         if file is not None and file.size >= self._segment_bytes and self.next > self._firsts[-1]:
-            self._unsynced.append(file)
+            self._unsynced.append((file, self.next))
+            self._segments[-1].end = self.next
             self._file = None
         if self._file is None:
             self._file = SegmentFile.create(self._folder, DELIVERED, self.next, self._salt)
-            self._firsts.append(self.next)
-            self._indexes[self.next] = Index()
+            self._insert(_Segment(self._file.path, self.next, None, Index()))
         return self._file
 
     def begin_sync(self) -> tuple[int, list[int]]:
         """The position below which all is durable once these files are synced. The caller syncs and closes them."""
-        full = [file.fd for file in self._unsynced]
-        self._unsynced = []
-        return self.next, full if self._file is None else [*full, system().dup(self._file.fd)]
+        files = [file for file, _ in self._unsynced]
+        if self._file is not None:
+            files.append(self._file)
+        return self.next, [system().dup(file.fd) for file in files]
 
     def end_sync(self, position: int) -> None:
         self._synced = max(self._synced, position)
+        while self._unsynced and self._unsynced[0][1] <= position:
+            self._unsynced.pop(0)[0].close()
 
     def drop_before(self, position: int) -> None:
         """Deletes the segments that have no position at or above this one."""
-        while len(self._firsts) > 1 and self._firsts[1] <= position:
-            first = self._firsts.pop(0)
-            self._indexes.pop(first, None)
-            path = path_of(self._folder, DELIVERED, first)
-            for file in [file for file in self._unsynced if file.path == path]:
-                self._unsynced.remove(file)
-                file.close()
-            system().unlink(path)
+        while len(self._segments) > 1 and (end := self._segments[0].end) is not None and end <= position:
+            del self._firsts[0]
+            self._delete(self._segments.pop(0))
+
+    def _delete(self, segment: _Segment) -> None:
+        for each in [each for each in self._unsynced if each[0].path == segment.path]:
+            self._unsynced.remove(each)
+            each[0].close()
+        system().unlink(segment.path)
+
+    # -- gaps
 
     def begin_at(self, position: int) -> None:
-        """Forgets everything below this position, where the log goes on. A crash leaves the log as before or after."""
+        """The log goes on at this position. A crash leaves the log as before or after."""
+        synced, fds = self.begin_sync()
+        sync_and_close(fds, self._folder)
+        self.end_sync(synced)
+        ended = self._ended()
         file = SegmentFile.create(self._folder, DELIVERED, position, self._salt)
         try:
-            file.append(pack_frame(self._salt, position, 0, position, b""))
+            # The high-water mark is where the log ended: if this frame is torn, what is below it must still be there.
+            file.append(pack_frame(self._salt, position, 0, ended, ended.to_bytes(_END, "little")))
             sync(file.fd)
             sync_folder(self._folder)
         except OSError:
             file.close()
             system().unlink(file.path)
             raise
+        if self._file is not None:
+            self._segments[-1].end = self.next
         self._close_files()
+        if self._firsts and self._firsts[-1] == self.next:
+            del self._firsts[-1]
+            self._delete(self._segments.pop())  # nothing was written to it
         self._file = file
-        self._firsts.append(position)
-        self._indexes[position] = Index()
+        self._insert(_Segment(file.path, position, None, Index()))
         self.next = self._synced = position
-        self.drop_before(position)
+
+    def _ended(self) -> int:
+        """Where the deliveries of this process itself end. The last segment may be a beginning without any yet."""
+        for segment in reversed(self._segments):
+            end = self.next if segment.end is None else segment.end
+            if not segment.is_filled and end > segment.first:
+                return end
+        return 0
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """The ranges of positions below `next` that are missing, from the lowest to the highest."""
+        end: int | None = 0
+        for segment in self._segments:
+            if end is not None and end < segment.first:
+                yield end, segment.first
+            end = segment.end
+
+    def write_fill(self, first: int, deliveries: list[StampedMessage]) -> int:
+        """Writes a segment that lies in a gap, whole and durable, and returns its end: `add_fill` makes it known."""
+        frames, _, end = self._pack(first, 0, first, deliveries)
+        head = pack_frame(self._salt, first, 0, first, end.to_bytes(_END, "little"))
+        path = path_of(self._folder, FILLED, first)
+        write_file(path, file_header(FILLED, first, self._salt), head, *frames)
+        return end
+
+    def add_fill(self, first: int, end: int) -> None:
+        assert self._is_free(first, end), "only gaps are filled"
+        self._insert(_Segment(path_of(self._folder, FILLED, first), first, end, is_filled=True))
+
+    # -- closing
 
     def close(self) -> None:
         position, fds = self.begin_sync()
@@ -248,7 +382,7 @@ class DeliveryFiles:
                     raise
 
     def _close_files(self) -> None:
-        for file in (*self._unsynced, *([self._file] if self._file else [])):
+        for file in (*[file for file, _ in self._unsynced], *([self._file] if self._file else [])):
             file.close()
         self._unsynced, self._file = [], None
 
@@ -259,14 +393,28 @@ class DeliveryFiles:
 
         The first one may be a batch that begins before the position: so where it begins is returned too.
         """
-        assert self.first <= position < self.next
-        first = self._firsts[bisect_right(self._firsts, position) - 1]
-        path = path_of(self._folder, DELIVERED, first)
-        fd = system().open(path, os.O_RDONLY)
+        segment = self._segment_of(position)
+        fd = system().open(segment.path, os.O_RDONLY)
         try:
-            return self._read(fd, path, self._index(fd, path, first).offset(position), position, limit_bytes)
+            return self._read(fd, segment.path, self._index(fd, segment).offset(position), position, limit_bytes)
         finally:
             system().close(fd)
+
+    def has(self, position: int) -> bool:
+        try:
+            self._segment_of(position)
+        except PositionGoneError:
+            return False
+        return True
+
+    def _segment_of(self, position: int) -> _Segment:
+        assert position < self.next
+        after = bisect_right(self._firsts, position)
+        if after > 0:
+            segment = self._segments[after - 1]
+            if segment.end is None or position < segment.end:
+                return segment
+        raise PositionGoneError(self._firsts[after] if after < len(self._firsts) else self.next)
 
     def _read(
         self, fd: int, path: Path, offset: int, position: int, limit_bytes: int
@@ -292,14 +440,12 @@ class DeliveryFiles:
             raise CorruptLogError(path, f"position {position} is missing")
         return begins, found
 
-    def _index(self, fd: int, path: Path, first: int) -> Index:
-        index = self._indexes.get(first)
-        if index is None:
-            index = Index()
-            for at, position, _, _, _ in self._frames(fd, path, FILE_HEADER):
-                index.add(position, at)
-            self._indexes[first] = index
-        return index
+    def _index(self, fd: int, segment: _Segment) -> Index:
+        if segment.index is None:
+            segment.index = Index()
+            for at, position, _, _, _ in self._frames(fd, segment.path, FILE_HEADER):
+                segment.index.add(position, at)
+        return segment.index
 
     def _frames(self, fd: int, path: Path, offset: int) -> Iterator[tuple[int, int, int, int, memoryview]]:
         """Offset, first position, count, checksum and body of each frame. The caller compares body and checksum."""

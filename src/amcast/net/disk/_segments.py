@@ -30,7 +30,6 @@ from ...core import UsageError
 from ..system import system
 from .files import (
     LOCK_FILE,
-    USED_FILE,
     CorruptLogError,
     start_writing,
     sync,
@@ -45,7 +44,8 @@ SALT_FILE = "salt"
 RECORDS = "log"
 SNAPSHOT = "snapshot"
 DELIVERED = "delivered"
-_MAGIC = {RECORDS: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv"}
+FILLED = "filled"
+_MAGIC = {RECORDS: b"amc-log", SNAPSHOT: b"amc-snp", DELIVERED: b"amc-dlv", FILLED: b"amc-fil"}
 _SALT_MAGIC = b"amc-slt"
 
 _FILE = struct.Struct("<7sBQI")  # magic, version, number, checksum
@@ -93,7 +93,7 @@ def files(folder: Path, kind: str) -> list[int]:
 def tidy(folder: Path, kinds: Sequence[str]) -> None:
     """Deletes files that were not finished, and refuses a folder with files of something else."""
     ours = {path_of(folder, kind, number) for kind in kinds for number in files(folder, kind)}
-    ours.update(folder / name for name in (LOCK_FILE, USED_FILE, SALT_FILE))
+    ours.update(folder / name for name in (LOCK_FILE, SALT_FILE))
     for path in [folder / name for name in system().names_in(folder)]:
         if path.suffix == ".tmp":
             system().unlink(path)

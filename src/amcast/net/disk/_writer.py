@@ -17,7 +17,7 @@ from ...core import encode
 from ..system import Jobs, system
 from ._recovery import Recovered, delete_before, snapshot_parts
 from ._segments import RECORDS, SNAPSHOT, SegmentFile, pack_frame, path_of
-from .files import is_full, mark_used, sync, sync_folder, write_file
+from .files import is_full, sync, sync_folder, write_file
 
 _PAUSE_S = 0.2  # between attempts on a full disk
 _SPARE = "spare.tmp"  # a segment that a snapshot replaced, kept to be used again; recovery deletes it
@@ -42,6 +42,7 @@ class RecordWriter:
         is_sync: bool,
         on_durable: Callable[[int], None],
         on_failure: Callable[[OSError], None],
+        before_first: Callable[[], None],
         before_snapshot: Callable[[], None],
         segment_bytes: int,
     ) -> None:
@@ -52,12 +53,13 @@ class RecordWriter:
         self._is_sync = is_sync
         self._on_durable = on_durable
         self._on_failure = on_failure
+        self._before_first = before_first
         self._before_snapshot = before_snapshot
         self._segment_bytes = segment_bytes
         self._written = recovered.last
-        self._synced = recovered.last
+        self.synced = recovered.last  # recovery synced it
         self._noted = 0  # the last record of which the segment itself says that it is durable
-        self._is_marked = False  # whether the folder says that it has been used
+        self._is_first = True
         self.durable = recovered.last
         self.has_failed = False
         self.waits_for_space = False
@@ -142,14 +144,14 @@ class RecordWriter:
             # If a later segment exists, recovery takes this one for durable to its last byte. So make it so first.
             segment.trim()
             sync(segment.fd)
-            self._synced = self._written
+            self.synced = self._written
             segment.close()
             self._segment = segment = None
         if segment is None:
             self._segment = segment = self._begin_segment(first)
             sync_folder(self._folder)
-        segment.append(pack_frame(self._salt, first, count, self._synced + 1, body))
-        self._noted = self._synced
+        segment.append(pack_frame(self._salt, first, count, self.synced + 1, body))
+        self._noted = self.synced
 
     def _begin_segment(self, first: int) -> SegmentFile:
         if system().exists(self._spare):
@@ -169,13 +171,13 @@ class RecordWriter:
         delete_before(self._folder, number)
 
     def _on_synced(self, number: int) -> None:
-        self._synced = number
-        if not self._is_marked:
-            self._retry_while_full(lambda: mark_used(self._folder))
-            self._is_marked = True
+        self.synced = number
         self._report(number)
 
     def _report(self, number: int) -> None:
+        if self._is_first:
+            self._retry_while_full(self._before_first)
+            self._is_first = False
         self.durable = number
         self._on_durable(number)
 
@@ -185,22 +187,22 @@ class RecordWriter:
         No sync is needed: the note outlives the process at once, and the machine as soon as the kernel has written it.
         """
         segment = self._segment
-        if segment is None or self._noted == self._synced:
+        if segment is None or self._noted == self.synced:
             return
         try:
-            segment.append(pack_frame(self._salt, self._written + 1, 0, self._synced + 1, b""))
+            segment.append(pack_frame(self._salt, self._written + 1, 0, self.synced + 1, b""))
         except OSError as error:
             if not is_full(error):
                 raise
         else:
-            self._noted = self._synced
+            self._noted = self.synced
 
     def _finish(self) -> None:
         segment = self._segment
         if segment is not None:
             segment.trim()
             sync(segment.fd)
-            self._synced = self._written
+            self.synced = self._written
             self._write_high_water()
             sync(segment.fd)
         if system().exists(self._spare):

@@ -4,8 +4,16 @@ Appending keeps the message in memory. `flush`, once a turn of the event loop, h
 kernel, where it outlives the process. What a crash of the machine loses here is delivered again when the node restarts,
 from the records since the last snapshot. So `sync` must have run before a snapshot replaces records.
 
-Recent messages are read from a window in memory, older ones from the disk. The oldest are dropped, a segment at a time.
-A batch is stored as it was delivered, and readers get its messages one by one.
+Recent messages are read from a window in memory, older ones from the disk. A batch is stored as it was delivered, and
+readers get its messages one by one.
+
+What a node promises: a message that was acknowledged can be had from the delivery logs of its group for as long as the
+retention says, whatever restarts. The last `keep_messages` are kept, and more if the node's application has no durable
+snapshot that covers them (`keep_from`); older ones are dropped, a segment at a time. A replica that was away for long
+is given a state instead of messages. Its log then has a gap: what it held before stays, it goes on after the gap, and
+the node fills the gap from the logs of the other members. A position in a gap is gone for readers until then, and they
+ask another member. A gap stays only if no member has the messages: since all of those that had them lost their disks,
+or since the retention has passed them everywhere. In memory mode there are no files, and only the window is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from pathlib import Path
 
 from ...core import AppMessage, StampedMessage, message_name, unpack_deliveries
 from ..system import system
-from ._delivery_files import OVERHEAD_BYTES, DeliveryFiles, size_of, sync_and_close
+from ._delivery_files import OVERHEAD_BYTES, DeliveryFiles, PositionGoneError, size_of, sync_and_close
 from .files import CorruptLogError, is_full, locked
 from .records import SEGMENT_BYTES, Durability
 
@@ -32,16 +40,8 @@ _RETRY_S = 0.2  # between attempts on a full disk: each writes all that waits
 _MEMORY_DELIVERIES = 64  # in memory mode, the window is cut once in so many deliveries
 
 
-class PositionGoneError(Exception):
-    """The position that was asked for is not in the log any more, or never was; `first` is the lowest one that is."""
-
-    def __init__(self, first: int) -> None:
-        super().__init__(f"positions below {first} are gone: start at {first}")
-        self.first = first
-
-
 class DeliveryLog:
-    """Holds the positions `first <= position < next`. It belongs to one thread, but any may call `sync`."""
+    """Holds positions below `next`. It belongs to one thread, but any may call `sync` and `write_fill`."""
 
     def __init__(
         self, folder: Path, files: DeliveryFiles | None, lock: int, keep_messages: int, has_batches: bool
@@ -52,6 +52,7 @@ class DeliveryLog:
         self._has_batches = has_batches
         self._keep = keep_messages if files is not None else min(keep_messages, _WINDOW_MESSAGES)
         self._access = system().lock()
+        self.keep_from: int | None = None  # nothing from here on is dropped: the application may need it after a crash
         self.note = files.note if files is not None else None
         self.next = files.next if files is not None else 0
         self._window: list[StampedMessage] = []  # the latest deliveries
@@ -84,6 +85,7 @@ class DeliveryLog:
 
     @property
     def first(self) -> int:
+        """The lowest position that is held."""
         return self._files.first if self._files is not None else self._window_first
 
     # -- writing
@@ -116,11 +118,15 @@ class DeliveryLog:
         self.next = next_
 
     def skip_to(self, position: int) -> None:
-        """The process was given a state that covers all positions below this one. A log that is behind goes on here."""
+        """The process was given a state that covers all positions below this one. A log that is behind goes on here.
+
+        What it holds stays. In memory mode it does not.
+        """
         if position <= self.next:
             return
         with self._access:
             if self._files is not None:
+                self._flush_or_raise()
                 self._files.begin_at(position)
             self._window, self._window_at = [], []
             self._window_bytes = self._window_flushed = self._counted = 0
@@ -143,8 +149,7 @@ class DeliveryLog:
         with self._access:
             if self._failure is not None:
                 raise self._failure
-            if not self._flush():
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+            self._flush_or_raise()
             position, fds = self._files.begin_sync()
         try:
             sync_and_close(fds, self._folder)
@@ -161,6 +166,10 @@ class DeliveryLog:
             system().close(self._folder_lock)
             self._folder_lock = -1
 
+    def _flush_or_raise(self) -> None:
+        if not self._flush():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
     def _flush(self) -> bool:
         """False if there is no space on the disk."""
         new = self._window[self._window_flushed :]
@@ -173,7 +182,7 @@ class DeliveryLog:
                 self._count_unflushed()
                 self._retry_s = system().monotonic_s() + _RETRY_S
                 return False
-            self._files.drop_before(self._files.next - self._keep)
+            self._files.drop_before(self._kept_from(self._files.next))
         self._window_flushed += len(new)
         self.unflushed_bytes = 0
         self._counted = self._window_flushed
@@ -204,22 +213,62 @@ class DeliveryLog:
             self._window_first = at[0]
             self._window_bytes = size
 
+    def _kept_from(self, next_: int) -> int:
+        wanted = max(0, next_ - self._keep)
+        return wanted if self.keep_from is None else min(wanted, self.keep_from)
+
+    # -- gaps
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """The ranges of positions that are missing, though the retention asks for some of them."""
+        if self._files is None:
+            return []
+        with self._access:
+            return [(start, end) for start, end in self._files.gaps() if end > self.kept_from]
+
+    @property
+    def kept_from(self) -> int:
+        """What is below this position may be dropped."""
+        return self._kept_from(self.next)
+
+    def write_fill(self, first: int, deliveries: list[StampedMessage]) -> int:
+        """Writes and syncs deliveries that lie in a gap, and returns the position after them: see `add_fill`."""
+        assert self._files is not None
+        return self._files.write_fill(first, deliveries)
+
+    def add_fill(self, first: int, end: int) -> None:
+        """From now on, what `write_fill` wrote is part of the log."""
+        assert self._files is not None
+        with self._access:
+            self._files.add_fill(first, end)
+
     # -- reading
 
     def read(self, position: int, limit_bytes: int) -> list[StampedMessage]:
         """Messages and their timestamps from this position on: at least one if there is one, then up to the limit."""
-        with self._access:
-            if position < self.first:
-                raise PositionGoneError(self.first)
-            if position >= self.next:
-                return []
-            if position < self._window_first:
-                assert self._files is not None
-                begins, found = self._files.read(position, limit_bytes)
-            else:
-                begins, found = self._read_window(position, limit_bytes)
+        begins, found = self.read_stored(position, limit_bytes)
         unpacked = unpack_deliveries(begins, found, self._has_batches)
         return [(message, ts) for at, message, ts in unpacked if at >= position]
+
+    def read_stored(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
+        """The same as it was delivered: the first one may be a batch that begins below, so this tells where it begins.
+
+        Raises PositionGoneError if the position is in a gap, or was dropped.
+        """
+        with self._access:
+            if position >= self.next:
+                return position, []
+            if position < self.first:
+                raise PositionGoneError(self.first)
+            if self._files is None or position >= self._window_first:
+                return self._read_window(position, limit_bytes)
+            return self._files.read(position, limit_bytes)
+
+    def has(self, position: int) -> bool:
+        with self._access:
+            if not self.first <= position < self.next:
+                return False
+            return self._files is None or position >= self._window_first or self._files.has(position)
 
     def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
         found: list[StampedMessage] = []
@@ -233,11 +282,11 @@ class DeliveryLog:
         return self._window_at[first], found
 
     def _known(self, position: int) -> AppMessage | None:
-        """What was delivered at a position below `next`; none if it was dropped. Fast when positions come in order."""
-        if position < self.first:
-            return None
+        """What was delivered at a position below `next`; none if it is missing. Fast when positions come in order."""
         at = position - self._compared_first
         if not 0 <= at < len(self._compared):
+            if not self.has(position):
+                return None
             self._compared = self.read(position, _COMPARED_BYTES)
             self._compared_first = position
             at = 0

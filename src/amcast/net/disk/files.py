@@ -12,7 +12,6 @@ from ...core import UsageError
 from ..system import system
 
 LOCK_FILE = "lock"
-USED_FILE = "used"  # this folder has held durable records: if it holds none now, they were lost
 
 
 class CorruptLogError(UsageError):
@@ -20,8 +19,8 @@ class CorruptLogError(UsageError):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
-            f"{path}: {problem}: repair the disk, or delete the logs of this process (all but the files named"
-            f" {USED_FILE!r}) and let the group take it back"
+            f"{path}: {problem}: repair the disk, or run `amcast replace` for this process, and let its group"
+            " take it back"
         )
 
 
@@ -29,9 +28,13 @@ class SyncFailedError(OSError):
     """The disk lost what it had accepted. Another sync proves nothing: the kernel may have dropped the pages."""
 
 
+def lacks_space(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_full(error: OSError) -> bool:
-    """Whether the disk is full, so that it helps to wait for space. After a failed sync it does not."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, SyncFailedError)
+    """Whether the disk is full, so that it helps to wait for space. After a failed sync of what is kept it does not."""
+    return lacks_space(error) and not isinstance(error, SyncFailedError)
 
 
 def write_at(fd: int, data: bytes, offset: int) -> None:
@@ -122,12 +125,3 @@ def lock_folder(folder: Path) -> int:
             f"{folder}: another process uses this folder: stop it, or give each process a folder of its own"
         )
     return fd
-
-
-def mark_used(folder: Path) -> None:
-    if not is_used(folder):
-        write_file(folder / USED_FILE)
-
-
-def is_used(folder: Path) -> bool:
-    return system().exists(folder / USED_FILE)

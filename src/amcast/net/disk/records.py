@@ -17,8 +17,8 @@ a first part may be found.
 
 In `async` mode a record counts as durable when the kernel has it; segments are synced when they are full. Killing the
 process loses nothing, a crash of the machine what the kernel had not written yet: the last seconds. In `memory` mode
-nothing is written but a mark that the folder was used, from which a process that starts again sees that it has
-forgotten what it promised.
+nothing is written, and no folder is needed. Whether a log without records is new, or was lost, is not to be seen here:
+the data folder says so (`node/data_folder.py`), and `before_first` tells it when it has something to lose.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
-from ...core import UsageError
 from ..system import system
 from ._recovery import Recovered, recover
-from ._segments import RECORDS, SNAPSHOT, files
 from ._writer import ClosingError, Job, RecordWriter
-from .files import CorruptLogError, is_used, locked, mark_used
+from .files import CorruptLogError, locked
 
 __all__ = ["ClosingError", "CorruptLogError", "Durability", "RecordLog"]
 
@@ -52,17 +50,12 @@ def _nothing() -> None:
 class RecordLog:
     """All methods belong to one thread. The callbacks are called from another, the writer's."""
 
-    def __init__(
-        self, folder: Path, durability: Durability, lock: int, found: Recovered | None, writer: RecordWriter | None
-    ) -> None:
-        self._folder = folder
+    def __init__(self, lock: int, found: Recovered | None, writer: RecordWriter | None) -> None:
         self.recovered = found.records if found else []
         self.note = found.note if found else None  # for people: that a torn write was cut off
-        self.is_new = not (self.recovered or is_used(folder))
         self._lock = lock
         self._writer = writer
         self.writes = writer is not None  # false in memory mode
-        self._is_marked = durability is Durability.SYNC or not self.is_new  # in sync mode the writer does it
         self._last = found.last if found else 0
         self._pending: list[bytes] = []
         self._jobs: list[Job] = []
@@ -75,24 +68,26 @@ class RecordLog:
         on_failure: Callable[[OSError], None],
         before_snapshot: Callable[[], None] = _nothing,
         segment_bytes: int = SEGMENT_BYTES,
+        before_first: Callable[[], None] = _nothing,
     ) -> RecordLog:
         """All callbacks are called from the writer's thread.
 
         `on_durable` is told the number up to which all records are durable; in memory mode it is never called.
         `on_failure` is told why no more records will become durable. `before_snapshot` is called before a snapshot is
         written, and must make durable what could be rebuilt so far from the records that the snapshot replaces. If it
-        can't, it raises ClosingError: then neither the snapshot nor anything after it is written.
+        can't, it raises ClosingError: then neither the snapshot nor anything after it is written. `before_first` is
+        called before the first record since `open` is reported as durable.
         """
+        if durability is Durability.MEMORY:
+            return RecordLog(-1, None, None)
         with locked(folder) as (lock, stack):
+            found = recover(folder)
             is_sync = durability is Durability.SYNC
-            found = writer = None
-            if durability is Durability.MEMORY:
-                _refuse_records(folder)
-            else:
-                found = recover(folder)
-                writer = RecordWriter(folder, found, is_sync, on_durable, on_failure, before_snapshot, segment_bytes)
+            writer = RecordWriter(
+                folder, found, is_sync, on_durable, on_failure, before_first, before_snapshot, segment_bytes
+            )
             stack.pop_all()
-        return RecordLog(folder, durability, lock, found, writer)
+        return RecordLog(lock, found, writer)
 
     @property
     def durable(self) -> int:
@@ -105,6 +100,11 @@ class RecordLog:
         return self.durable == self._last
 
     @property
+    def synced(self) -> int:
+        """The number of the last record that not even a crash of the machine loses. Always 0 in memory mode."""
+        return 0 if self._writer is None else self._writer.synced
+
+    @property
     def waits_for_space(self) -> bool:
         """Whether the disk is full: nothing becomes durable until there is space again."""
         return self._writer is not None and self._writer.waits_for_space
@@ -114,9 +114,6 @@ class RecordLog:
 
     def append(self, record: bytes) -> int:
         """Returns the record's number: 1, 2, 3... over all boots of the process."""
-        if not self._is_marked:
-            mark_used(self._folder)
-            self._is_marked = True
         if self._writer is not None:
             self._pending.append(record)
         self._last += 1
@@ -160,8 +157,3 @@ class RecordLog:
         if self._pending:
             self._jobs.append(Job(self._last - len(self._pending) + 1, self._pending, False))
             self._pending = []
-
-
-def _refuse_records(folder: Path) -> None:
-    if files(folder, RECORDS) or files(folder, SNAPSHOT):
-        raise UsageError(f"{folder}: holds a durable log, which memory mode would contradict: choose another folder")

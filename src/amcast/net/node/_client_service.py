@@ -74,7 +74,7 @@ class ClientService:
                 self._on_attach(message)
             case Detach():
                 # The id stays in `sessions`: frames that it sent before may arrive after this one.
-                self._node.clients.detach(message.client, self)
+                self._node.forget_client(message.client, self, message.settled)
             case Follow() | Unfollow() | StatusQuery():
                 self._observer.take(message)
             case IngressMessage():
@@ -89,7 +89,7 @@ class ClientService:
     def leave(self) -> None:
         """The connection is lost."""
         for client in self.sessions:
-            self._node.clients.detach(client, self)
+            self._node.forget_client(client, self)
 
     def _on_attach(self, message: Attach) -> None:
         if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
@@ -104,6 +104,9 @@ class ClientService:
     # -- messages to multicast
 
     def _on_start(self, message: Start) -> None:
+        if not self._node.is_running:
+            self._connection.refuse(f"{self._node.name} is starting: try another process")
+            return
         self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
         size = 0
@@ -128,7 +131,7 @@ class ClientService:
     def _on_ingress(self, message: IngressMessage) -> None:
         """In protocols with an ingress of their own. All that a client sends must concern messages of its own."""
         self.has_sent = True
-        problem = None
+        problem = None if self._node.is_running else f"{self._node.name} is starting: try another process"
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:
             problem = "a message carries another sender's id"

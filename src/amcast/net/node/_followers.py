@@ -56,9 +56,9 @@ class Followers:
             return False
         try:
             messages = deliveries.read(position, _CHUNK_BYTES)
-        except PositionGoneError:
+        except PositionGoneError as error:
             self.discard(connection)
-            connection.say(Gone(deliveries.first))
+            connection.say(Gone(error.first))
             return False
         except CorruptLogError as error:
             logger.error("%s", error)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ..system import system
 from ..wire.control import Status
 from .metrics import Metrics
-from .node import Node
 
 if TYPE_CHECKING:
     from .server import NodeServer
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
 
 def status_of(server: NodeServer) -> Status:
     node = server.node
-    leader = node.process.leader
+    leader = node.process.leader if node.is_running else None
     peers = {name: node.links[id_].is_connected for name, id_ in server.ids.items() if id_ != node.id}
     return Status(
         name=node.name,
         group=f"g{node.group}",
         protocol=server.config.protocol,
-        boot=node.boot,
-        is_leader=node.process.is_leader,
+        boot=server.folder.boot,
+        is_leader=node.is_running and node.process.is_leader,
         leader=None if leader is None else node.topology.name(leader),
         delivered=node.deliveries.next,
         open_messages=node.admission.open_messages,
@@ -35,17 +34,30 @@ def status_of(server: NodeServer) -> Status:
         undurable=node.barrier.undurable,
         uptime_s=round(system().monotonic_s() - server.started_s, 3),
         rss_mb=round(system().peak_memory_mb(), 1),
-        problem=_problem_of(node),
+        problem=_problem_of(server),
         application=None if server.host is None else server.host.position,
+        incarnation=server.folder.incarnation,
     )
 
 
-def _problem_of(node: Node) -> str | None:
+def _problem_of(server: NodeServer) -> str | None:
+    node = server.node
+    if server.start_problem is not None:
+        return server.start_problem
+    if not node.is_running:
+        return f"is starting: waits for {', '.join(server.gate.missing) or 'nobody'}"
+    if server.witnesses.problem is not None:
+        return server.witnesses.problem
     if node.records.waits_for_space:
         return "the disk is full: nothing is acknowledged until there is space"
     if not node.takes_input:
         return "the disk is behind: no more input is taken until it has caught up"
-    return None if node.trace is None else node.trace.failed
+    problems = (
+        None if server.host is None else server.host.problem,
+        server.backfill.problem,
+        None if node.trace is None else node.trace.failed,
+    )
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def metrics_of(server: NodeServer) -> Metrics:

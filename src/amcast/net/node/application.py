@@ -5,26 +5,43 @@
         def snapshot(self): return str(self.count).encode()
         def restore(self, state): self.count = int(state)
 
-The node keeps what it delivered, so after a restart the machine gets its last snapshot and then all messages since.
+What a node promises to its application:
+
+- Each position is applied once, in order and without a gap, through any crash. After a restart the machine gets its
+  last durable snapshot, and then all messages since. Those are in the node's delivery log, which drops none of them
+  before a later snapshot is durable, even if there are more than `keep_messages`.
+- A snapshot is written whole and synced under a checksum, after each `limits.snapshot_messages` messages and at an
+  orderly stop. A full disk is no reason to stop: the last snapshot stays, and saving is tried again.
+- A machine that raises stops its node, with the error and the position. Nothing is applied or acknowledged by that
+  node any more, and no snapshot is saved: the machine's state may be anything. A restart goes on at this position.
+- A machine whose snapshot is damaged, or that misses messages that no member of its group has any more, takes over the
+  state of another member's machine, of any size. If the log begins at 0, it is replayed instead.
+
+In memory mode nothing is saved: a machine that restarts gets the state of another member.
 """
 
 from __future__ import annotations
 
-import zlib
+import logging
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
-import msgspec
-
-from ...core import AppMessage, UsageError
+from ...core import AppMessage
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import write_file
 from ..system import system
-from ..wire.control import AppState
 
 _CHUNK = 1 << 20
+_MAGIC = b"amc-app"
+_VERSION = 1
+_HEADER = struct.Struct("<7sBQQ")  # magic, version, position, size of the state
+_CHECKSUM = 4
+
+logger = logging.getLogger("amcast.node")
 
 
 class StateMachine(ABC):
@@ -59,49 +76,47 @@ def _failing_at(position: int, action: str) -> Iterator[None]:
 
 
 class Host:
-    """Feeds a machine from the delivery log, and keeps its snapshots."""
+    """Feeds a machine from the delivery log, and keeps its snapshots in a folder, if there is one."""
 
-    def __init__(self, machine: StateMachine, deliveries: DeliveryLog, folder: Path, snapshot_every: int) -> None:
+    def __init__(
+        self, machine: StateMachine, deliveries: DeliveryLog, folder: Path | None, snapshot_every: int
+    ) -> None:
         self._machine = machine
         self._deliveries = deliveries
-        self._path = folder / "application.state"
+        self._path = None if folder is None else folder / "application.state"
         self._snapshot_every = snapshot_every
-        self._snapshot_position = 0
+        self._saved = 0  # all positions below are in the durable snapshot
+        self._is_taken_over = False  # the state is another member's, and not saved yet
         self.position = 0  # the next one to apply
-        self._recover()
+        self.problem: str | None = None  # for people
 
-    def _recover(self) -> None:
-        if system().exists(self._path):
-            self.load(read_state(self._path))
-        self.catch_up()
+    def recover(self) -> None:
+        """Restores the last snapshot. `catch_up` applies what came after it."""
+        if self._path is None:
+            return
+        found = read_snapshot(self._path)
+        if found is not None:
+            self._restore(*found)
+            self._saved = self.position
+        self._deliveries.keep_from = self._saved
 
-    def take_over(self, state: AppState) -> None:
-        if state.position > self.position:
-            self.load(state)
-            self.save()
-            self.catch_up()
+    # -- applying
 
     @property
     def is_behind(self) -> bool:
-        """The next message to apply is no longer in this node's log: another replica has to hand over its state."""
-        return self.position < self._deliveries.first
+        """The next message to apply is missing in this node's log."""
+        return self.position < self._deliveries.next and not self._deliveries.has(self.position)
 
-    def load(self, state: AppState) -> None:
-        """Restores the machine's own snapshot, or another replica's state. `catch_up` applies what came after it."""
-        with _failing_at(state.position, "restore a state"):
-            self._machine.restore(state.state)
-        self.position = self._snapshot_position = state.position
-
-    def dump(self) -> AppState:
-        with _failing_at(self.position, "save its state"):
-            return AppState(self.position, self._machine.snapshot())
-
-    def catch_up(self) -> None:
-        while not self.is_behind and self.position < self._deliveries.next:
-            for message, _ in self._deliveries.read(self.position, _CHUNK):
-                self._apply(message)
+    def catch_up(self) -> bool:
+        """Applies some of what the log has and the machine has not. False if there was none."""
+        if self.position >= self._deliveries.next or not self._deliveries.has(self.position):
+            return False
+        for message, _ in self._deliveries.read(self.position, _CHUNK):
+            self._apply(message)
+        return True
 
     def deliver(self, position: int, message: AppMessage) -> None:
+        """A machine that is behind gets it later, from the log."""
         if position == self.position:
             self._apply(message)
 
@@ -115,21 +130,70 @@ class Host:
         except Exception as error:
             raise ApplicationError(self.position, "apply a message", error) from error
         self.position += 1
-        if self.position - self._snapshot_position >= self._snapshot_every:
-            self.save()
+
+    # -- states
+
+    def dump(self) -> tuple[int, bytes]:
+        with _failing_at(self.position, "save its state"):
+            return self.position, self._machine.snapshot()
+
+    def take_over(self, position: int, state: bytes) -> None:
+        """Another member's state, if it is further."""
+        if position > self.position:
+            self._restore(position, state)
+            self._is_taken_over = True
+            self.problem = None
+            logger.info("the application goes on at position %s, with the state of another member", position)
+
+    def _restore(self, position: int, state: bytes) -> None:
+        with _failing_at(position, "restore a state"):
+            self._machine.restore(state)
+        self.position = position
+
+    @property
+    def is_save_due(self) -> bool:
+        is_due = self._is_taken_over or self.position - self._saved >= self._snapshot_every
+        return is_due and self._path is not None
+
+    def write(self, position: int, state: bytes) -> None:
+        """Any thread may call it. When it returns, the snapshot is durable: then `saved_at` is called."""
+        assert self._path is not None
+        write_snapshot(self._path, position, state)
+
+    def saved_at(self, position: int) -> None:
+        self._saved = self._deliveries.keep_from = position
+        self._is_taken_over = False
+        self.problem = None
 
     def save(self) -> None:
-        write_state(self._path, self.dump())
-        self._snapshot_position = self.position
+        """At an orderly stop."""
+        if self._path is not None and self.position > self._saved:
+            position, state = self.dump()
+            self.write(position, state)
+            self.saved_at(position)
 
 
-def write_state(path: Path, state: AppState) -> None:
-    data = msgspec.msgpack.encode(state)
-    write_file(path, zlib.crc32(data).to_bytes(4, "big"), data)
+def write_snapshot(path: Path, position: int, state: bytes) -> None:
+    header = _HEADER.pack(_MAGIC, _VERSION, position, len(state))
+    write_file(path, header, crc32(state, crc32(header)).to_bytes(_CHECKSUM, "little"), state)
 
 
-def read_state(path: Path) -> AppState:
-    content = system().read_file(path)
-    if int.from_bytes(content[:4], "big") != zlib.crc32(content[4:]):
-        raise UsageError(f"{path} is damaged: remove it, and the application is rebuilt from the delivered messages")
-    return msgspec.msgpack.decode(content[4:], type=AppState)
+def read_snapshot(path: Path) -> tuple[int, bytes] | None:
+    """Position and state; none if there is no snapshot, or a damaged one."""
+    if not system().exists(path):
+        return None
+    try:
+        content = system().read_file(path)
+    except OSError as error:
+        logger.warning("%s can't be read: the application is rebuilt: %s", path, error)
+        return None
+    header, state = content[: _HEADER.size], content[_HEADER.size + _CHECKSUM :]
+    checksum = int.from_bytes(content[_HEADER.size : _HEADER.size + _CHECKSUM], "little")
+    if len(content) < _HEADER.size + _CHECKSUM or crc32(state, crc32(header)) != checksum:
+        logger.warning("%s is damaged: the application is rebuilt", path)
+        return None
+    magic, version, position, _ = _HEADER.unpack(header)
+    if (magic, version) != (_MAGIC, _VERSION):
+        logger.warning("%s is of another version: the application is rebuilt", path)
+        return None
+    return position, state

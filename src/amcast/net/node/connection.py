@@ -1,8 +1,8 @@
 """One accepted connection: HELLO tells who has connected, and decides who takes the frames that follow.
 
 Frames of a process go to the node, those of a client program to its `ClientService`, and those of a program that only
-observes to its `ObserverService`. A reader is another replica that asks for the application's state. Whoever breaks a
-rule is told which one, and the connection is closed.
+observes to its `ObserverService`. A reader is another replica that asks for what it misses. Whoever breaks a rule is
+told which one, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,29 @@ import msgspec
 
 from ...core import BadFrameError, ProcessId
 from ...core.codec import FRAME_LIMIT
+from ..layout import difference
 from ..security.access import Rights
 from ..security.identity import Kind
 from ..security.tls import PeerError, expect
-from ..wire.control import CLIENT_FRAME_LIMIT, HELLO_LIMIT, VERSION, Hello, Refused, Welcome, hello_decoder
+from ..wire.control import (
+    CLIENT_FRAME_LIMIT,
+    HELLO_LIMIT,
+    MARK,
+    MARK_BYTES,
+    VERSION,
+    Hello,
+    Life,
+    Lost,
+    Member,
+    Refused,
+    Welcome,
+    hello_decoder,
+)
 from ..wire.framing import Frame, FrameProtocol, frame
 from ..wire.send_buffer import SendBuffer
 from ._client_service import TOO_MANY_CLIENTS, ClientService
 from ._observer_service import ObserverService
+from ._reader_service import ReaderService
 
 if TYPE_CHECKING:  # the server makes connections, and they use what it holds for all of them
     from .server import NodeServer
@@ -41,7 +56,7 @@ class Connection(FrameProtocol):
         self._timeout: asyncio.TimerHandle | None = None
         self.identity = "a stranger"  # for people
         self.peer: ProcessId | None = None
-        self.boot = 0  # the peer's
+        self.life = Life(0, 0, 0, 0)  # the peer's, as it is remembered
         self.client: ClientService | None = None
         self.takes_output = True  # not while too much waits to be written to it
         self._is_held = False  # not read from, since what it brings would wait for the disk
@@ -129,7 +144,7 @@ class Connection(FrameProtocol):
         if hello.version != VERSION:
             self.refuse(f"version {hello.version} of the protocol is not spoken here, {VERSION} is")
         elif hello.kind == "process":
-            self._welcome_peer(hello)
+            self._hear_peer(hello)
         elif hello.kind == "client":
             self._welcome_client(hello)
         elif hello.kind == "observer":
@@ -150,7 +165,7 @@ class Connection(FrameProtocol):
             return False
         return True
 
-    def _welcome_peer(self, hello: Hello) -> None:
+    def _hear_peer(self, hello: Hello) -> None:
         ids = self._server.ids
         if hello.cluster != self._server.config.cluster:
             self.refuse(f"this is cluster '{self._server.config.cluster}', not '{hello.cluster[:100]}'")
@@ -158,14 +173,56 @@ class Connection(FrameProtocol):
             self.refuse(f"no other process of this cluster is called '{hello.name[:100]}'")
         elif not self._is_certified("process", hello.name):
             self.refuse(f"the certificate is not that of process {hello.name}")
-        elif (problem := self._server.replace_peer(ids[hello.name], hello.boot)) is not None:
+        elif hello.member is None:
+            self.refuse(f"{hello.name} does not say how far it has got")
+        elif (problem := self._problem_with(hello.name, hello.member)) is not None:
             self.refuse(problem)
+        elif (doubt := self._server.witnesses.doubt(hello.name, hello.member.life)) is not None:
+            self._answer_lost(hello.name, doubt)
         else:
-            self.identity, self.peer, self.boot = hello.name, ids[hello.name], hello.boot
-            self._limit = FRAME_LIMIT
-            self._on_frame = self._on_peer_frame
-            self._server.peers[self.peer] = self
-            self._accept(Welcome(self._node.name, 0, b"", b""))
+            self._welcome_peer(hello.name, hello.member.life)
+
+    def _problem_with(self, name: str, member: Member) -> str | None:
+        config = self._server.config
+        if member.cluster_id != config.id:
+            return f"this is another cluster that is called '{config.cluster}' too: its id is {config.id}"
+        known, old = self._server.witnesses.known(name), self._server.peers.get(self._server.ids[name])
+        if known is not None and old is not None and member.life.is_before(known):
+            return f"a newer start of {name} is connected already: is it running twice?"
+        return difference(self._server.data_layout, f"at {self._node.name}", member.layout, f"at {name}")
+
+    def _answer_lost(self, name: str, doubt: str) -> None:
+        known = self._server.witnesses.known(name)
+        assert known is not None and self._transport is not None
+        logger.warning("%s", doubt)
+        self._transport.write(frame(msgspec.msgpack.encode(Lost(known, doubt))))
+        self.close()
+
+    def _welcome_peer(self, name: str, life: Life) -> None:
+        """A new boot is welcome once it is written down: whoever forgot it could not tell an older disk from it."""
+        server = self._server
+        self.identity, self.peer = name, server.ids[name]
+        self.life = server.witnesses.note(name, life)
+        server.replace_peer(self)
+        self._stop_waiting()
+        if server.witnesses.is_saved(name, life):
+            self._begin_peer(None)
+        else:
+            self._on_frame = self._ignore
+            server.witnesses.when_saved(self._begin_peer)
+
+    def _begin_peer(self, error: OSError | None) -> None:
+        assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        if error is not None:
+            self.refuse(
+                f"{self._node.name} can't write down that {self.identity} has started: {error.strerror or error}"
+            )
+            return
+        self._limit = FRAME_LIMIT
+        self._on_frame = self._on_peer_frame
+        self._accept(Welcome(self._node.name, 0, b"", b""))
 
     def _welcome_client(self, hello: Hello) -> None:
         server = self._server
@@ -226,13 +283,16 @@ class Connection(FrameProtocol):
         else:
             self.identity = f"{hello.name}, reading"
             self._limit = HELLO_LIMIT
-            self._on_frame = self._on_reader_frame
+            self._on_frame = ReaderService(self._server, self).on_frame
             self._accept(Welcome(self._node.name, 0, b"", b""))
 
-    def _accept(self, welcome: Welcome) -> None:
+    def _stop_waiting(self) -> None:
         assert self._timeout is not None
-        assert self._transport is not None
         self._timeout.cancel()
+
+    def _accept(self, welcome: Welcome) -> None:
+        assert self._transport is not None
+        self._stop_waiting()
         self._transport.write(frame(msgspec.msgpack.encode(welcome)))
         self._send_buffer.attach(self._transport)
 
@@ -240,15 +300,10 @@ class Connection(FrameProtocol):
 
     def _on_peer_frame(self, data: Frame) -> None:
         assert self.peer is not None
+        if len(data) == MARK_BYTES and data[0] == MARK:
+            self.life.records = max(self.life.records, int.from_bytes(data[1:], "big"))
+            return
         try:
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
-
-    def _on_reader_frame(self, data: Frame) -> None:
-        """Whatever a reader says, it wants the state of the application."""
-        host = self._server.host
-        if host is None:
-            self.refuse(f"{self._node.name} runs no application")
-        else:
-            self.say(host.dump())

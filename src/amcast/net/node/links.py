@@ -9,14 +9,43 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 from ..security.tls import PeerError
-from ..wire.control import Hello
-from ..wire.dialer import RefusedError, dial
-from ..wire.send_buffer import SendBuffer
+from ..wire.control import Hello, Lost, mark
+from ..wire.dialer import Channel, LostError, RefusedError, dial
+from ..wire.framing import frame
+from ..wire.send_buffer import Delay, SendBuffer
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
+
+
+class LinkBuffer(SendBuffer):
+    """Before anything leaves, the peer is told how many records are durable now: what leaves depends on no others."""
+
+    def __init__(self, limit: int, delay: Delay | None, synced: Callable[[], int]) -> None:
+        super().__init__(limit, delay)
+        self._synced = synced
+        self._marked = 0
+
+    def attach(self, transport: asyncio.Transport | None) -> None:
+        super().attach(transport)
+        self._marked = 0
+
+    def flush(self) -> None:
+        synced = self._synced()
+        if synced != self._marked and self._frames:
+            self._marked = synced
+            self._frames.insert(0, frame(mark(synced)))
+        super().flush()
+
+
+class Listener(Protocol):
+    """Whoever wants to know how the peer answered HELLO."""
+
+    def on_welcome(self, peer: str) -> None: ...
+    def on_lost(self, answer: Lost) -> None: ...
 
 
 class Link:
@@ -24,9 +53,10 @@ class Link:
         self,
         name: str,
         address: tuple[str, int],
-        hello: Hello,
+        hello: Callable[[], Hello],
         tls: ssl.SSLContext | None,
         buffer: SendBuffer,
+        listener: Listener,
         report: Callable[[str], None],
     ) -> None:
         self.name = name
@@ -34,8 +64,11 @@ class Link:
         self._address = address
         self._hello = hello
         self._tls = tls
+        self._listener = listener
         self._report = report
         self._last_news = ""
+        self._channel: Channel | None = None
+        self._hellos = 0  # how often what this process says at HELLO has changed
 
     async def run(self) -> None:
         """Keeps the connection up for as long as the task lives."""
@@ -44,6 +77,10 @@ class Link:
             try:
                 await self._connect_once()
                 wait = _RETRY_FIRST_S
+            except LostError as error:
+                self._tell(f"{self.name} does not believe the disk of this process: {error}")
+                self._listener.on_lost(error.answer)
+                wait = _RETRY_FIRST_S
             except RefusedError as error:
                 self._tell(f"{self.name} refuses this process: {error}")
             except (OSError, TimeoutError, PeerError) as error:
@@ -51,14 +88,27 @@ class Link:
             await asyncio.sleep(wait)
             wait = min(2 * wait, _RETRY_MAX_S)
 
+    def reconnect(self) -> None:
+        """This process has become another incarnation: what it said at HELLO does not hold any more."""
+        self._hellos += 1
+        if self._channel is not None:
+            self._channel.transport.abort()
+
     async def _connect_once(self) -> None:
         """Returns when the connection is lost."""
-        channel = await dial(self._address, self._hello, self._tls, self.name)
+        hellos = self._hellos
+        channel = await dial(self._address, self._hello(), self._tls, self.name)
+        if hellos != self._hellos:
+            channel.transport.abort()
+            return
         self._tell(f"connected to {self.name}")
         self.buffer.attach(channel.transport)
+        self._channel = channel
+        self._listener.on_welcome(self.name)
         try:
             await channel.is_lost.wait()
         finally:
+            self._channel = None
             self.buffer.attach(None)
             channel.transport.abort()
 

@@ -25,11 +25,13 @@ from ...core import (
     encode,
     unpack_deliveries,
 )
+from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.records import RecordLog
 from ..system import system
+from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
@@ -43,7 +45,7 @@ _LOOK_S = 0.1  # between looks at a disk that is behind
 
 
 class Node(Outbox):
-    """`links` are filled in by the server before `start`."""
+    """`links` and `trace` are filled in by the server before `start`."""
 
     def __init__(
         self,
@@ -51,19 +53,16 @@ class Node(Outbox):
         name: str,
         records: RecordLog,
         deliveries: DeliveryLog,
-        trace: TraceWriter | None,
         rng: Random,
-        boot: int,
     ) -> None:
         self.config = config
         self.name = name
         self.id = config.process_id(name)
         self.topology = config.topology()
         self.group, _ = split_name(name)
-        self.boot = boot
-        self.records = records
         self.deliveries = deliveries
-        self.trace = trace
+        self.trace: TraceWriter | None = None
+        self._client_trace: ClientTrace | None = None
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
@@ -71,7 +70,7 @@ class Node(Outbox):
         self.links: dict[ProcessId, SendBuffer] = {}
         self.clients = Clients(config.limits)
         self.admission = self.clients.admission
-        self.barrier = DiskBarrier(records)
+        self.use_records(records)
         self.application: Host | None = None
         self.takes_input = True  # not while too much of what it took waits for the disk
         self.on_intake: Callable[[], None] = lambda: (
@@ -93,23 +92,34 @@ class Node(Outbox):
         self._is_turn_ending = False
         self._inputs = 0  # of this turn
         self._is_quiet = False  # the last turn had hardly any inputs
-        self._is_stopped = False
+        self.is_running = False  # no input is taken before `start`, nor after `stop`
         self._is_halted = False
         self._leads = False
 
     # -- life
 
-    def start(self) -> None:
+    def use_records(self, records: RecordLog) -> None:
+        """Before `start`: the log in which the process finds what it persisted."""
+        self.records = records
+        self.barrier = DiskBarrier(records)
+
+    def start(self, is_new: bool) -> None:
+        """A process that is not new and has no records has lost them: it knows that from `recover`."""
         records = self.records.recovered
-        if not self.records.is_new:
+        if records or not is_new:
             self.process.recover([self._codec.decode_record(data) for data in records])
         self.records.forget_recovered()
+        self.is_running = True
         self.process.on_boot(self)
         self._touch()
 
+    def use_trace(self, trace: TraceWriter) -> None:
+        self.trace = trace
+        self._client_trace = ClientTrace(trace)
+
     def stop(self) -> None:
         """No input is taken any more. What the process issued before is still written, delivered and sent."""
-        self._is_stopped = True
+        self.is_running = False
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}
@@ -135,7 +145,7 @@ class Node(Outbox):
 
     def receive(self, sender: ProcessId, data: Frame | bytes) -> None:
         """A frame from a peer. Raises BadFrameError if it is no message of this protocol."""
-        if self._is_stopped:
+        if not self.is_running:
             return
         message = self._codec.decode_message(data)
         self.messages_in += 1
@@ -150,22 +160,29 @@ class Node(Outbox):
 
     def take(self, sender: ProcessId, message: IngressMessage) -> None:
         """A wire message from a client, checked by its connection."""
-        if self._is_stopped:
+        if not self.is_running:
             return
         self.messages_in += 1
         self._inputs += 1
         if self.trace is not None:
-            self.trace.multicast_all(message.handed_over(), system().wall_us())
+            self._trace_handed_over(message.handed_over())
         self.process.on_message(sender, message, self)
         if not self._is_turn_ending:
             self._touch()
+
+    def forget_client(self, client: ProcessId, channel: ClientChannel, settled: int = 0) -> None:
+        """The client left this connection; all its messages below `settled` were answered, it says."""
+        self.clients.detach(client, channel)
+        # A node that stops closes the connections itself. A client that is on another one by now has not left.
+        if self._client_trace is not None and self.is_running and client not in self.clients.channels:
+            self._client_trace.left(client, settled)
 
     def _fire(self, key: TimerKey) -> None:
         if not self.takes_input:
             self._timers[key] = self._loop.call_later(_LOOK_S, self._fire, key)
             return
         self._timers.pop(key, None)
-        if not self._is_stopped:
+        if self.is_running:
             self.process.on_timer(key, self)
             self._touch()
 
@@ -178,7 +195,7 @@ class Node(Outbox):
     def _end_turn(self) -> None:
         if self._is_halted:
             return
-        while (self._zero_timers or self._to_self) and not self._is_stopped:
+        while (self._zero_timers or self._to_self) and self.is_running:
             timers, self._zero_timers = self._zero_timers, {}
             inbox, self._to_self = self._to_self, []
             for data in inbox:
@@ -404,6 +421,13 @@ class Node(Outbox):
         return self.records.is_settled and not self.barrier.is_up and not self._is_turn_ending
 
     # -- trace
+
+    def _trace_handed_over(self, messages: Sequence[AppMessage]) -> None:
+        assert self.trace is not None and self._client_trace is not None
+        self.trace.multicast_all(messages, system().wall_us())
+        channels = self.clients.channels
+        # Frames of a client that left before may arrive after its good-bye.
+        self._client_trace.heard([message for message in messages if message.id >> SEQ_BITS in channels])
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:

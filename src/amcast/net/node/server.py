@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,31 +16,33 @@ import msgspec
 from ...core import ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
-from ..disk.files import is_full
-from ..disk.records import ClosingError, RecordLog
+from ..disk.files import is_full, lacks_space
+from ..disk.records import ClosingError, Durability, RecordLog
+from ..layout import layout_of
 from ..security.access import Access
 from ..security.credentials import ProcessCredentials
-from ..security.tls import PeerError
 from ..system import system
 from ..trace.writer import TraceWriter
-from ..wire.control import VERSION, AppState, AppStateQuery, Hello, Layout, Request
-from ..wire.dialer import RefusedError, ask, dial
-from ..wire.send_buffer import Delay, SendBuffer
+from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
+from ..wire.send_buffer import Delay
+from ._backfill import Backfill
 from ._client_ids import ClientIds
-from ._folder import count_boot, lock_folder
 from ._followers import Followers
+from ._gate import Gate
+from ._keeper import Keeper
+from ._members import Address, Members
+from ._reader_service import DumpedState
 from ._status import metrics_of
+from ._witnesses import Witnesses
 from .application import Host, StateMachine
 from .connection import HELLO_TIMEOUT_S, Connection
-from .links import Link
+from .data_folder import DataFolder, State
+from .links import Link, LinkBuffer
 from .metrics import serve_metrics
 from .node import Node
 
-_CATCH_UP_S = 0.2
-_STATE_TIMEOUT_S = 60.0
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
 _SPACE_S = 5.0  # how long a stop waits for space on a full disk
-_SNAPSHOT_EVERY = 100_000  # messages between an application's snapshots
 
 logger = logging.getLogger("amcast.node")
 
@@ -63,17 +66,22 @@ class NodeServer:
         self.refused = 0  # connections that were closed with a reason
         self.failure: asyncio.Future[None] = self.loop.create_future()
         self.started_s = system().monotonic_s()
-        folder = config.data_folder(name)
-        system().mkdir(folder)
-        self._folder_lock = lock_folder(folder, name)
-        self.client_ids = ClientIds(folder, config.client_ids(self.ids[name]))
-        boot = count_boot(folder)
-        self.node = self._make_node(folder, name, boot)
+        self.folder = DataFolder.open(config, name)
+        path = self.folder.path
+        self.client_ids = ClientIds(path, config.client_ids(self.ids[name]))
+        self.witnesses = Witnesses(path)
+        self.node = self._make_node(path, name)
         self.node.on_intake = self._regulate
-        self.host = None if machine is None else Host(machine, self.node.deliveries, folder, _SNAPSHOT_EVERY)
+        members = [each for each in self.ids if split_name(each)[0] == self.node.group]
+        self.gate = Gate.of_group(name, members, list(self.ids))
+        self.start_problem: str | None = None  # why the process never starts
+        self.host = None if machine is None else self._make_host(machine, path)
         self.node.application = self.host
+        self.dumped_state = DumpedState(self.host)
+        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
         self.followers = Followers(self.node)
         self.layout = msgspec.msgpack.encode(_layout(config))
+        self.data_layout = layout_of(config)
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
         self._link_tasks: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,33 +91,66 @@ class NodeServer:
 
     # -- making
 
-    def _make_node(self, folder: Path, name: str, boot: int) -> Node:
+    def _make_node(self, path: Path, name: str) -> Node:
         config = self.config
         deliveries = DeliveryLog.open(
-            folder / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
+            path / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
         )
+        records = self._open_records(deliveries)
+        if self.folder.state is State.USED and not records.recovered:
+            logger.error("%s holds none of the records that it had: they are lost", self.folder.record_folder)
+            records.close()
+            self.folder.begin_incarnation(self.folder.life(0))
+            records = self._open_records(deliveries)
+        return Node(config, name, records, deliveries, Random(f"{config.cluster} {name} {self.folder.boot}"))
+
+    def _open_records(self, deliveries: DeliveryLog) -> RecordLog:
         records = RecordLog.open(
-            folder / "log",
-            config.durability,
+            self.folder.record_folder,
+            self.config.durability,
             self._on_durable,
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
+            before_first=partial(self.folder.mark_used, self.folder.incarnation),
         )
         if records.note is not None:
             logger.warning("%s", records.note)
-        trace = None
+        self._records_found = records.synced
+        return records
+
+    def _open_trace(self) -> None:
+        """When it is certain which boot this is: a process that lost its disk may have counted one that was before."""
+        config, node = self.config, self.node
         if config.trace:
-            group, _ = split_name(name)
-            folder = config.path(config.data) / "trace"
-            trace = TraceWriter(folder, self.ids[name], group, boot, config.trace_wire)
-        return Node(config, name, records, deliveries, trace, Random(f"{config.cluster} {name} {boot}"), boot)
+            path = config.path(config.data) / "trace"
+            node.use_trace(TraceWriter(path, node.id, node.group, self.folder.boot, config.trace_wire))
+
+    def _make_host(self, machine: StateMachine, folder: Path) -> Host:
+        is_durable = self.config.durability is not Durability.MEMORY
+        every = self.config.limits.snapshot_messages
+        return Host(machine, self.node.deliveries, folder if is_durable else None, every)
+
+    def _members(self) -> Members:
+        """The other members of the group, to be asked for what this node misses."""
+        node, addresses = self.node, self.config.addresses()
+        others = [peer for peer in node.topology.members(node.group) if peer != node.id]
+        members = [Address(node.topology.name(peer), addresses[peer]) for peer in others]
+        return Members(members, self._reader_hello, self.security.client)
+
+    def _reader_hello(self) -> Hello:
+        return Hello(VERSION, self.config.cluster, "reader", self.node.name)
 
     def _make_link(self, peer: str) -> Link:
-        process = self.ids[peer]
-        buffer = SendBuffer(self.config.limits.link_bytes, self.delay_to(self.node.topology.region(process), peer))
-        self.node.links[process] = buffer
-        hello = Hello(VERSION, self.config.cluster, "process", self.node.name, self.node.boot)
-        return Link(peer, self.config.addresses()[process], hello, self.security.client, buffer, logger.info)
+        process, node = self.ids[peer], self.node
+        delay = self.delay_to(node.topology.region(process), peer)
+        buffer = LinkBuffer(self.config.limits.link_bytes, delay, lambda: node.records.synced)
+        node.links[process] = buffer
+        address = self.config.addresses()[process]
+        return Link(peer, address, self._hello, self.security.client, buffer, self, logger.info)
+
+    def _hello(self) -> Hello:
+        member = Member(self.config.id, self.data_layout, self.folder.life(self._records_found))
+        return Hello(VERSION, self.config.cluster, "process", self.node.name, member)
 
     def delay_to(self, region: str, seed: str) -> Delay | None:
         """Emulates the distance to a region, where the configuration asks for it."""
@@ -137,11 +178,63 @@ class NodeServer:
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
+        self.witnesses.start()
         self._link_tasks = [asyncio.create_task(link.run()) for link in self._links]
+        self._tasks.append(asyncio.create_task(self._guard(self._enter)))
+        logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.folder.boot)
+
+    async def _enter(self) -> None:
+        """Starts the process once the others have been asked what they know of it."""
+        while (lost := await self.gate.answers()) is not None:
+            if not self._may_lose_disk(lost):
+                return
+            self._become_lost(lost)
+        if not self.folder.is_new and not self.node.records.recovered and not self._may_lose_disk(None):
+            return
+        self.folder.mark_started()
+        self._open_trace()
+        self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
-            self._tasks.append(asyncio.create_task(self._keep_application_up(self.host)))
-        self.node.start()
-        logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.node.boot)
+            self.host.recover()
+            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
+            self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
+        self.node.start(self.folder.is_new)
+
+    def _may_lose_disk(self, lost: Lost | None) -> bool:
+        """In a group of one, nobody has what was lost: the process stays silent, and its disk as it is."""
+        if len(self.node.topology.members(self.node.group)) > 1:
+            return True
+        why = "its records are lost" if lost is None else lost.reason
+        self.start_problem = f"{why}; {self.node.name} is alone in its group, so only its own disk can bring it back"
+        logger.error("%s does not start: %s", self.node.name, self.start_problem)
+        return False
+
+    def _become_lost(self, lost: Lost) -> None:
+        """This process does not believe its own records: it begins anew, and its group takes it back."""
+        logger.error("%s lost its disk, and waits for its group to take it back: %s", self.node.name, lost.reason)
+        self.node.records.close()
+        self.folder.begin_incarnation(lost.known)
+        self.node.use_records(self._open_records(self.node.deliveries))
+        self.gate.reset()
+        for link in self._links:
+            link.reconnect()
+
+    def on_welcome(self, peer: str) -> None:
+        self.gate.on_welcome(peer)
+
+    def on_lost(self, answer: Lost) -> None:
+        if answer.known.incarnation < self.folder.incarnation:
+            return  # it answers what this process said before it became another incarnation
+        if not self.node.is_running:
+            self.gate.on_lost(answer)
+            return
+        # One who was away when this process started remembers what those who were there did not.
+        try:
+            if len(self.node.topology.members(self.node.group)) > 1:
+                self.folder.begin_incarnation(answer.known)
+        except OSError as error:
+            logger.error("%s: %s", self.folder.path, error)  # at the next start the same one may be asked first
+        self.fail(UsageError(f"{answer.reason}; start it again, and its group takes it back"))
 
     async def stop(self) -> None:
         """Takes no more input, lets the disk catch up, delivers and sends what waited for it, and closes everything.
@@ -158,11 +251,32 @@ class NodeServer:
         await _cancel(self._link_tasks)
         for connection in list(self.connections):
             connection.close()
+        await self.witnesses.close()
         self._is_closing = True
+        self.dumped_state.forget()
+        with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
+            stack.callback(self.folder.close)
+            stack.callback(self.node.close)
+            if not self.failure.done():
+                self._save_application()
+
+    def _save_application(self) -> None:
         try:
-            self.node.close()
-        finally:
-            system().close(self._folder_lock)
+            self.node.deliveries.sync()
+            if self.host is not None:
+                self.host.save()
+        except OSError as error:
+            if not lacks_space(error):
+                raise
+            logger.warning(
+                "%s stops though the disk is full: its application goes on from an older state", self.node.name
+            )
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except Exception as error:
+            self.fail(error)
 
     async def _settle(self) -> None:
         """Waits for the disk, with the loop alive: before a snapshot is written, the disk's thread waits for the loop.
@@ -178,22 +292,6 @@ class NodeServer:
                 logger.warning("%s stops though the disk is full: what is not written is undone", self.node.name)
                 return
             await asyncio.sleep(_LOOK_S)
-
-    async def _keep_application_up(self, host: Host) -> None:
-        """An application that needs messages which this node no longer has gets the state of another replica."""
-        node = self.node
-        hello = Hello(VERSION, self.config.cluster, "reader", node.name, node.boot)
-        while True:
-            await asyncio.sleep(_CATCH_UP_S)
-            for peer in node.topology.members(node.group):
-                if peer == node.id or not host.is_behind:
-                    continue
-                name, address = node.topology.name(peer), self.config.addresses()[peer]
-                dial_peer = partial(dial, address, hello, self.security.client, name)
-                try:
-                    host.take_over(await ask(dial_peer, AppStateQuery(), AppState, _STATE_TIMEOUT_S))
-                except (OSError, TimeoutError, RefusedError, PeerError) as error:
-                    logger.info("no application state from %s: %s", name, error)
 
     def _regulate(self) -> None:
         """The node takes no input any more, or takes it again."""
@@ -259,15 +357,13 @@ class NodeServer:
 
     # -- connections
 
-    def replace_peer(self, peer: ProcessId, boot: int) -> str | None:
-        """A peer that was started again replaces its older connection. An older start than the known one is refused."""
-        old = self.peers.get(peer)
-        if old is None:
-            return None
-        if boot < old.boot:
-            return f"a newer start of {old.identity} is connected already: is it running twice?"
-        old.close()
-        return None
+    def replace_peer(self, connection: Connection) -> None:
+        """A peer that connects anew, or was started again, replaces its older connection."""
+        assert connection.peer is not None
+        old = self.peers.get(connection.peer)
+        self.peers[connection.peer] = connection
+        if old is not None:
+            old.close()
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -26,6 +26,11 @@ class CollectedDeliveries:
         self._files: list[RawFile] = []
         self._guesses: dict[int, _Guesses] = {}  # by boot, for boots after the first
 
+    @property
+    def end(self) -> int:
+        """Like `next`, but a received state counts."""
+        return self._high_water[FINAL]
+
     def add(self, file: RawFile) -> None:
         if file.group != self.group:
             what = f"process {file.process} is in g{file.group} there, and in g{self.group} in another boot"

@@ -20,8 +20,10 @@ from ...trace.packing import WIRE
 from ...trace.run import Int32s
 from ...trace.schema import CRASH, RESTART, RESTORED
 from ._deliveries import CollectedDeliveries, delivery_columns
+from ._evidence import Expect, Found, missing_evidence
 from ._multicasts import Ids, joined, merged, multicasts_of
-from ._rawfile import FAILED, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
+from ._rawfile import CLOSED, FAILED, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
+from .clients import CAME, LEFT, ClientEnds, ClientWord
 
 _T = TypeVar("_T")
 
@@ -44,14 +46,16 @@ class CollectReport:
     faults: int = 0
     repeats: int = 0  # deliveries that were made again after a restart
     torn_bytes: int = 0  # of torn last rows
-    stopped: tuple[ProcessId, ...] = ()  # processes that failed to write rows, for which the run is not complete
+    stopped: tuple[ProcessId, ...] = ()  # processes that failed to write rows
+    missing: tuple[str, ...] = ()  # what should be there and is not, in words
 
 
 class Intake:
     """Each `take` reads what was written since the last one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, expect: Expect) -> None:
         self.report = CollectReport()
+        self._expect = expect
         self._folder = folder
         self._files: dict[str, RawFile] = {}
         self._delivered: dict[ProcessId, CollectedDeliveries] = {}
@@ -60,12 +64,26 @@ class Intake:
         self._kinds = _Kinds()
         self._boots: dict[ProcessId, dict[int, Boot]] = {}  # by their numbers
         self._restarted: set[tuple[ProcessId, int]] = set()  # boots that are recorded as a crash and a restart
+        self._ends: dict[RawFile, bytes] = {}  # how files ended, at the end
+        self._clients = ClientEnds()
         self._epoch_us: int | None = None
 
     def description(self, describe: Describe) -> RunInfo:
-        """The description of all that was taken in. The run is not complete if rows are missing."""
+        """The description of all that was taken in, to its end, with what is missing of it."""
         info = describe([divmod(pair, GROUP_ID_LIMIT) for pair in self._sent.tolist()])
-        return msgspec.structs.replace(info, complete=info.complete and not self.report.stopped)
+        expected = self._expect()
+        missing = list(missing_evidence(info, expected, self._found()))
+        if expected and not missing and not self.report.multicasts and not self.report.deliveries:
+            missing.append("nothing was multicast: there is nothing to judge")
+        self.report = replace(self.report, missing=tuple(missing))
+        return msgspec.structs.replace(info, missing=(*info.missing, *missing))
+
+    def _found(self) -> dict[ProcessId, Found]:
+        boots: dict[ProcessId, dict[int, dict[str, bytes]]] = {}
+        for file, end in self._ends.items():
+            boots.setdefault(file.process, {}).setdefault(file.boot, {})[file.table] = end
+        none = CollectedDeliveries(0, 0)
+        return {process: Found(tables, self._delivered.get(process, none).end) for process, tables in boots.items()}
 
     def take(self, is_last: bool) -> dict[str, pa.Table]:
         try:
@@ -152,7 +170,11 @@ class Intake:
                 t_us, what, detail = _decode(file, line, tuple[int, str, str])
                 if abs(t_us) >= _TIME_LIMIT:
                     raise file.damaged(f"{t_us} is no time")
-                faults.append(Fault(file.process, t_us, what, detail))
+                if what in (CAME, LEFT):
+                    word = _decode(file, detail.encode(), ClientWord)
+                    self._clients.take(file.process, file.boot, t_us, what, word)
+                else:
+                    faults.append(Fault(file.process, t_us, what, detail))
                 self._boots[file.process][file.boot].saw(np.array([t_us]))
         return faults
 
@@ -173,18 +195,21 @@ class Intake:
     # ---------------------------------------------------------------------------------------- the end, the sums
 
     def _close(self) -> list[Fault]:
-        """Looks at how files ended: which processes failed to write rows, and which ones crashed in their last boot."""
+        """Looks at how files ended: which processes failed to write rows, and who crashed at last."""
         torn = sum(file.bytes_left for file in self._files.values())
-        ends = {file: file.end for file in self._files.values()}
+        ends = self._ends = {file: file.end for file in self._files.values()}
         failed = {file.process for file, end in ends.items() if end == FAILED}
         self.report = replace(self.report, torn_bytes=torn, stopped=tuple(sorted(failed)))
         faults = []
+        closed: dict[ProcessId, int] = {}  # the last boots of processes that ended in good order
         for process, boots in sorted(self._boots.items()):
             boot = max(boots)
-            mine = [end for file, end in ends.items() if (file.process, file.boot) == (process, boot)]
+            mine = {end for file, end in ends.items() if (file.process, file.boot) == (process, boot)}
             if OPEN in mine and boots[boot].has_rows:
                 faults.append(Fault(process, boots[boot].last, CRASH, ""))
-        return faults
+            elif mine == {CLOSED}:
+                closed[process] = boot
+        return faults + self._clients.crashes(closed, self._multicast_ids)
 
     def _count(self, multicasts: Multicasts, deliveries: Deliveries, wire: WireRows, faults: list[Fault]) -> None:
         was = self.report

@@ -106,6 +106,11 @@ class Ids:
         at = np.searchsorted(self._starts, ids, side="right") - 1
         return (at >= 0) & (ids < self._stops[at])
 
+    def has_between(self, start: int, stop: int) -> bool:
+        """Whether any id from `start` on and below `stop` is in the set."""
+        at = int(np.searchsorted(self._stops, start, side="right"))
+        return at < len(self._starts) and int(self._starts[at]) < stop
+
     def add(self, ids: Int64s) -> None:
         """Adds ids that are not in the set. They are sorted, and may repeat."""
         starts = np.concatenate((self._starts, ids))

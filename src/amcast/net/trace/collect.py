@@ -5,6 +5,9 @@
   something else at a position than before is kept, for the checker to see.
 - Each boot of a process but its first is recorded as a crash and a restart; files that were never closed are recorded
   as a crash. Nobody wrote down when exactly the process died: the crash gets the time of its last row.
+- A client that left for good with messages unanswered is recorded as a crash of that client.
+- What should have been recorded and was not (a process, a boot, the last deliveries) is listed in `run.json`, and no
+  checker lets such a run pass. What should be there, the caller knows: `Expect`.
 - A torn last row is dropped. Rows are written before anything leaves for other processes, so nobody saw its effects.
 - Times are relative to the earliest one.
 
@@ -18,14 +21,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...trace import GrowingRun, write_run
+from ._evidence import Boots, Expect, Expected
 from ._intake import CollectReport, Describe, Intake
 
-__all__ = ["CollectReport", "Collector", "Describe", "collect"]
+__all__ = ["Boots", "CollectReport", "Collector", "Describe", "Expect", "Expected", "collect"]
 
 
-def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe) -> CollectReport:
+def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe, expect: Expect = dict) -> CollectReport:
     """Writes the run `out_folder`, whole or not at all."""
-    intake = Intake(Path(raw_folder))
+    intake = Intake(Path(raw_folder), expect)
     tables = intake.take(is_last=True)
     write_run(out_folder, intake.description(describe), tables)
     return intake.report
@@ -37,8 +41,10 @@ class Collector:
     After an error it can't go on: rows that were read are not in the run.
     """
 
-    def __init__(self, raw_folder: str | Path, out_folder: str | Path, describe: Describe) -> None:
-        self._intake = Intake(Path(raw_folder))
+    def __init__(
+        self, raw_folder: str | Path, out_folder: str | Path, describe: Describe, expect: Expect = dict
+    ) -> None:
+        self._intake = Intake(Path(raw_folder), expect)
         self._describe = describe
         self._run = GrowingRun(out_folder, describe(()))
 

@@ -23,7 +23,7 @@ from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
 from ..system import system
-from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MULTICAST_RUN, STATE, Header
+from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MAGIC, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
@@ -150,6 +150,8 @@ class TraceWriter:
             system().mkdir(self._folder)
             file = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except OSError as error:
+            if isinstance(error, FileExistsError):
+                _mark_broken(path)
             self._stop(error)
             return _NO_FILE
         self._write(file, header.encode())
@@ -173,3 +175,14 @@ class TraceWriter:
         for file, _ in self._files:
             with suppress(OSError):
                 system().pwrite(file, end, END_AT)
+
+
+def _mark_broken(path: Path) -> None:
+    """Marks a file of another boot with this number: rows of this process are missing, since this boot has no place."""
+    with suppress(OSError):
+        file = system().open(path, os.O_RDWR)
+        try:
+            if system().pread(file, len(MAGIC), 0) == MAGIC:
+                system().pwrite(file, FAILED, END_AT)
+        finally:
+            system().close(file)

@@ -1,10 +1,12 @@
 """What is said on a connection besides the protocol's own messages.
 
-A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process
-then sends its protocol's messages, and nothing comes back: each pair of processes has one connection for each
-direction. A client sends START and the requests below, and gets answers; a connection may speak for many client ids,
-each of them proved by a ticket. An observer is a client program that only asks and follows: it has no id, since it has
-nothing to multicast. A reader is a process that asks another one for its application's state.
+A connection starts with HELLO. The answer is WELCOME, or REFUSED with a reason, after which it is closed. A process may
+also hear LOST: the other one remembers more of it than its own disk holds. Once welcome, a process sends its protocol's
+messages, and marks that say how many of its records are durable. Nothing comes back: each pair of processes has one
+connection for each direction. A client sends START and the requests below, and gets answers; a connection may speak for
+many client ids, each of them proved by a ticket. An observer is a client program that only asks and follows: it has no
+id, since it has nothing to multicast. A reader is a process that asks another member of its group for what it misses:
+deliveries, or the application's state.
 """
 
 from __future__ import annotations
@@ -15,10 +17,35 @@ import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
+from ..layout import DataLayout
 
 VERSION = 2
-HELLO_LIMIT = 16 << 10  # bytes of a frame, as long as it is not known who sends
+HELLO_LIMIT = 60 << 10  # bytes of a frame, as long as it is not known who sends
+MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
+MARK_BYTES = 9
 CLIENT_FRAME_LIMIT = 8 << 20
+
+
+class Life(msgspec.Struct, array_like=True):
+    """How far a process has got, by its own disk. Others remember it, and recognise a disk that is older or empty."""
+
+    incarnation: int  # goes up whenever the process has lost its records
+    boot: int  # how often it was started
+    nonce: int  # drawn for each boot: two copies of one disk count their boots alike
+    records: int  # how many are durable, in this incarnation; at HELLO, how many were when this boot began
+
+    def is_before(self, other: Life) -> bool:
+        """Whether this is an older boot, or another one with the same number, which a copy of the disk counted."""
+        mine, others = (self.incarnation, self.boot), (other.incarnation, other.boot)
+        return mine < others or (mine == others and self.nonce != other.nonce)
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """What a process says of itself at HELLO."""
+
+    cluster_id: str
+    layout: DataLayout
+    life: Life
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -26,7 +53,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     cluster: str  # empty: a client that does not know it yet
     kind: str  # process, client, observer or reader
     name: str
-    boot: int = 0  # of a process: how often it was started, so that a newer start replaces an older one
+    member: Member | None = None  # of a process
     token: str = ""
     client: ProcessId = 0  # the id of a client that has one already; 0: it gets a new one
     ticket: bytes = b""  # proves that id
@@ -51,11 +78,19 @@ class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
     """From now on this connection does not speak for this client id."""
 
     client: ProcessId
+    settled: int = 0  # all its messages with lower sequence numbers were answered
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     reason: str
     elsewhere: bool = False  # it is not for good, and has nothing to do with the client: another process may take it
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
+    """The process that said HELLO has lost its disk, or runs on an older copy of it."""
+
+    known: Life  # what is remembered of it
+    reason: str
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True):
@@ -97,20 +132,52 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, tag="delivered"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The position that was asked for is no longer kept. `first` is the first one that is."""
+    """The position that was asked for is missing here. `first` is the next one that is not."""
 
     first: int
 
 
-class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
-    """From another replica, whose application needs messages that are no longer kept."""
-
-
-class AppState(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
-    """The state of an application that has applied all positions below this one."""
+class DeliveriesQuery(msgspec.Struct, frozen=True, array_like=True, tag="deliveries?"):
+    """From another member, whose log has a gap at this position. GONE is an answer too."""
 
     position: int
-    state: bytes
+
+
+class StoredDeliveries(msgspec.Struct, frozen=True, array_like=True, tag="deliveries"):
+    """As the log has them, batches as they were delivered. The first may begin below the position that was asked for.
+
+    None: the position is not delivered here yet.
+    """
+
+    first: int
+    messages: tuple[tuple[AppMessage, int | None], ...]
+
+
+class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state?"):
+    """From another member, whose application needs messages that nobody keeps any more.
+
+    It wants the state after at least so many positions. If it has a part of a state already, it tells of which one, and
+    how many bytes.
+    """
+
+    at_least: int
+    position: int = -1
+    checksum: int = 0
+    offset: int = 0
+
+
+class AppStatePart(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
+    """Bytes from an offset on, of the state of an application that has applied all positions below this one."""
+
+    position: int
+    size: int  # of the whole state, as the checksum
+    checksum: int
+    offset: int
+    data: bytes
+
+
+class NoAppState(msgspec.Struct, frozen=True, array_like=True, tag="no-app-state"):
+    """There is no application here, or it is not that far."""
 
 
 class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
@@ -137,14 +204,21 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     rss_mb: float
     problem: str | None = None  # such as a full disk
     application: int | None = None  # the next position that the application applies, if there is one
+    incarnation: int = 0
 
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
-welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
+welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused | Lost)
 Observation = Follow | Unfollow | StatusQuery
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
 Request = Start | Attach | Detach | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Reply | Busy | Delivered | Gone | Refused | Status | AppState
+    Reply | Busy | Delivered | Gone | Refused | Status | StoredDeliveries | AppStatePart | NoAppState
 )
+reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)
+
+
+def mark(records: int) -> bytes:
+    """Says on a link how many records of the sender are durable now."""
+    return bytes((MARK,)) + records.to_bytes(MARK_BYTES - 1, "big")

@@ -1,19 +1,20 @@
-"""How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED and a reason.
+"""How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED or LOST and a reason.
 
-Links between processes, clients, and replicas that ask for an application's state all dial here.
+Links between processes, clients, and replicas that ask others for what they miss all dial here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
 from ..security.tls import expect
-from .control import HELLO_LIMIT, Hello, Refused, Welcome, to_client_decoder, welcome_decoder
+from .control import HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
 from .framing import Frame, FrameProtocol, frame
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
@@ -29,6 +30,14 @@ class RefusedError(Exception):
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason)
         self.elsewhere = refused.elsewhere  # another process may say otherwise
+
+
+class LostError(Exception):
+    """The process answered LOST: it remembers more of this process than this process's own disk holds."""
+
+    def __init__(self, answer: Lost) -> None:
+        super().__init__(answer.reason)
+        self.answer = answer
 
 
 class Channel(FrameProtocol):
@@ -59,6 +68,8 @@ class Channel(FrameProtocol):
             return
         if isinstance(answer, Refused):
             self._fail(RefusedError(answer))
+        elif isinstance(answer, Lost):
+            self._fail(LostError(answer))
         elif not self.welcomed.done():
             self._on_frame = self._ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)
@@ -109,6 +120,48 @@ async def dial(
             transport.abort()
             raise
     return channel
+
+
+class Conversation:
+    """Questions on one connection, each answered before the next one is asked."""
+
+    def __init__(self) -> None:
+        self._channel: Channel | None = None
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+
+    def begin(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def hear(self, channel: Channel, message: Any) -> None:
+        self._answers.put_nowait(message)
+
+    def end(self, _: object) -> None:
+        self._answers.put_nowait(ConnectionError("the connection broke"))
+
+    async def ask(self, question: msgspec.Struct, timeout: float) -> Any:
+        assert self._channel is not None
+        self._channel.say(question)
+        async with asyncio.timeout(timeout):
+            answer = await self._answers.get()
+        if isinstance(answer, Refused):
+            raise RefusedError(answer)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@asynccontextmanager
+async def converse(dial_: Callable[[OnMessage], Awaitable[Channel]]) -> AsyncIterator[Conversation]:
+    conversation = Conversation()
+    channel = await dial_(conversation.hear)
+    conversation.begin(channel)
+    lost = asyncio.create_task(channel.is_lost.wait())
+    lost.add_done_callback(conversation.end)
+    try:
+        yield conversation
+    finally:
+        lost.cancel()
+        channel.transport.abort()
 
 
 async def ask(

@@ -145,12 +145,13 @@ class _Proof:
 def _is_provable(run: RunFiles) -> bool:
     """Proofs are for complete runs with files that hold the deliveries of one member each, by one kind.
 
-    FIFO order and local order have no proof in pieces.
+    Nothing is proved of a run of which evidence is missing. FIFO order and local order have no proof in pieces.
     """
     members = {process for group in run.info.groups for process in group.processes}
     files = run.table("deliveries")
     return (
         run.info.complete
+        and not run.info.missing
         and not {"fifo", "local-order"} & set(run.info.claims)
         and all(file.process in members and file.kind in (FINAL, OPTIMISTIC) for file in files)
         and all(any(process in run.info.correct for process in group.processes) for group in run.info.groups)

@@ -102,6 +102,7 @@ def _in_words(run: RunFiles) -> str:
         f"{run.rows('multicasts'):,} messages",
         f"{run.rows('deliveries'):,} deliveries",
         "ran to its end" if info.complete else "cut short",
+        *(["evidence is missing"] if info.missing else []),
     ]
     return ", ".join(words)
 

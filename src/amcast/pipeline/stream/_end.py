@@ -6,7 +6,7 @@ They are about deliveries that never came, which only the end of a run can tell 
 from __future__ import annotations
 
 from ...core import MessageId, ProcessId, message_name
-from ...core.ids import sender_of
+from ...core.ids import SEQ_LIMIT, sender_of, seq_of
 from ...trace.schema import FINAL, RunInfo
 from .reporter import AT_THE_END, Reporter, groups_text
 from .state import Track, WatchState
@@ -17,13 +17,16 @@ def check_end(info: RunInfo, state: WatchState, report: Reporter) -> None:
         report.begin(name)
         if state.unjudged is not None:
             report.unknown(name, state.unjudged)
+    if info.missing:
+        return
     faulty = _faulty(info, state)
     missing = _missing(info, state)
     for message, processes in missing.items():
         one = state.open.get(message)
         sender = sender_of(message) if one is None else one.sender
         name = message_name(message)
-        if sender not in faulty and not report.is_full("validity"):
+        is_correct = seq_of(message) < faulty.get(sender, SEQ_LIMIT)
+        if is_correct and not report.is_full("validity"):
             to = "" if one is None else f" to {groups_text(one.dst)}"
             lost = f"{report.name(sender)} multicast {name}{to}, but {report.listing(processes)} never delivered it"
             report.fail("validity", [message], processes, lost)
@@ -34,11 +37,16 @@ def check_end(info: RunInfo, state: WatchState, report: Reporter) -> None:
     _check_same_end(info, state, report)
 
 
-def _faulty(info: RunInfo, state: WatchState) -> set[ProcessId]:
-    """Members that run.json does not list as correct, and clients that crashed and did not restart."""
+def _faulty(info: RunInfo, state: WatchState) -> dict[ProcessId, int]:
+    """Members that run.json does not list as correct, and clients that crashed and did not restart.
+
+    With the sequence number below which their messages count as those of a correct process: they had been answered.
+    """
     members = {process for group in info.groups for process in group.processes}
     down = {process for process, (_, is_down) in state.down.items() if is_down and process not in members}
-    return down | (members - set(info.correct))
+    return {process: state.settled_below.get(process, 0) for process in down} | dict.fromkeys(
+        members - set(info.correct), 0
+    )
 
 
 def _judged(info: RunInfo, state: WatchState) -> list[Track]:

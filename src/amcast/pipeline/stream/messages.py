@@ -131,7 +131,7 @@ class Messages:
         for message in late:
             processes = list(dict.fromkeys(process for process, *_ in state.unknown.pop(message).rows))
             what = f"{self._report.name(processes[0])} delivered {message_name(message)}, which nobody multicast"
-            self._report.fail("integrity", [message], processes, what)
+            self._report.fail_by_absence("integrity", [message], processes, what)
 
     def _settle_if_done(self, message: MessageId, one: Open) -> None:
         """Settles a message that all groups delivered, unless it is to be merged: then the merge settles it."""

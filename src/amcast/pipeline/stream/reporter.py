@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...check import Verdict, Violation
-from ...check.report import CUT_SHORT, Findings, listing, worst
+from ...check.report import CUT_SHORT, Findings, listing, not_recorded, worst
 from ...core import ProcessId
 from ...trace.schema import RunInfo
 from .state import WatchState
@@ -18,7 +18,7 @@ class Reporter(Findings):
     """Verdicts, reasons and counts live in the state of the watch, so that they survive a kill."""
 
     def __init__(self, info: RunInfo, state: WatchState) -> None:
-        super().__init__(state.verdicts, state.reasons, state.violations)
+        super().__init__(info.missing, state.verdicts, state.reasons, state.violations)
         self._state = state
         self._names = {
             process: f"g{group.id}.p{index}" for group in info.groups for index, process in enumerate(group.processes)
@@ -28,9 +28,17 @@ class Reporter(Findings):
         for name in AT_THE_END:
             if name not in state.verdicts:
                 self.unknown(name, CUT_SHORT)
+        self.look_for_evidence(info)
+
+    def look_for_evidence(self, info: RunInfo) -> None:
+        """A run tells at its end what was not recorded of it."""
+        self.not_recorded = not_recorded(info.missing)
+        if self.not_recorded is not None:
+            self.unjudged(self.not_recorded)
 
     def unjudged(self, reason: str) -> None:
         """Some deliveries are not judged any more: they may break any property, so no verdict is "pass" from now on."""
+        reason = self.not_recorded or reason
         self._state.unjudged = reason
         for name in (*ONLINE, "timestamps"):
             if name in self._state.verdicts:

@@ -123,6 +123,7 @@ class WatchState(msgspec.Struct):
     settled: MessageSet = msgspec.field(default_factory=MessageSet)
     restored: dict[ProcessId, list[int]] = {}  # positions from which a process delivers on, with state from others
     down: dict[ProcessId, tuple[int, bool]] = {}  # when a process last crashed or restarted, and whether it crashed
+    settled_below: dict[ProcessId, int] = {}  # of clients that crashed: lower sequence numbers had been answered
     stamps: dict[int, MessageId] = {}  # timestamp -> its message, while another message could still get the same
     order_off: bool = False  # enough cycles were reported: order is not followed any more
     verdicts: dict[str, Verdict] = {}

@@ -20,7 +20,16 @@ import numpy.typing as npt
 
 from ...check import Violation
 from ...core import GroupId, MessageId, ProcessId, UsageError, message_name
-from ...trace.schema import CRASH, FINAL, RESTART, RESTORED, RunInfo, group_of_process, restored_position
+from ...trace.schema import (
+    CRASH,
+    FINAL,
+    RESTART,
+    RESTORED,
+    RunInfo,
+    group_of_process,
+    restored_position,
+    settled_below,
+)
 from ._end import check_end
 from .messages import Messages
 from .reporter import Reporter
@@ -87,7 +96,8 @@ class Verifier:
         return self._report.take()
 
     def finish(self, info: RunInfo) -> list[Violation]:
-        """Ends the run: no rows follow, so what is missing now is lost."""
+        """Ends the run: no rows follow, so what is missing now is lost, or was never recorded."""
+        self._report.look_for_evidence(info)
         self._give_up(0)
         self._messages.merge()
         for process, positions in self.state.restored.items():
@@ -105,7 +115,7 @@ class Verifier:
         if position > end and not track.misnumbered:
             name = self._report.name(track.process)
             what = f"{name} was handed state over position {end}, which no replica of its group delivered"
-            self._report.fail("positions", [], [track.process], what)
+            self._report.fail_by_absence("positions", [], [track.process], what)
 
     # ---------------------------------------------------------------------------------------- faults
 
@@ -113,6 +123,7 @@ class Verifier:
         if what in (CRASH, RESTART):
             if t_us >= self.state.down.get(process, (t_us, False))[0]:
                 self.state.down[process] = (t_us, what == CRASH)
+                self.state.settled_below[process] = settled_below(detail)
         elif what == RESTORED:
             position = restored_position(detail)
             if position is None:
@@ -228,7 +239,7 @@ class Verifier:
             here = message_name(message)
             what = f"the deliveries of {name} go from position {track.next - 1} to {first}, where {here} is"
         if not track.misnumbered:
-            self._report.fail("positions", [message], [track.process], what)
+            self._report.fail_by_absence("positions", [message], [track.process], what)
         track.misnumbered = track.halted = True
         self._report.unjudged(f"a delivery of {name} is missing: its later ones are not judged")
         track.early.clear()

@@ -1,0 +1,165 @@
+"""Fills the gaps of a delivery log from the logs of the other members of the group.
+
+A replica that was away is given a state, and its log has a gap. This task asks the members in turn for the deliveries
+in it, writes them in pieces as segments of the log, and goes on until there is no gap. A piece is part of the log once
+it is durable. Positions that every member says it does not have are lost, and asked for again after the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import NamedTuple
+
+from ...core import BATCH_LIMIT, GroupId, StampedMessage
+from ..disk._delivery_files import size_of
+from ..disk.deliveries import DeliveryLog
+from ..disk.files import lacks_space
+from ..wire.control import DeliveriesQuery, Gone, StoredDeliveries
+from ..wire.dialer import Conversation
+from ._members import MEMBER_ERRORS, Address, BadAnswerError, Members
+from ._off_loop import off_loop
+
+_PAUSE_S = 0.2  # before it looks for gaps again, or asks again when nobody could answer
+_SPACE_S = 2.0  # between attempts on a full disk
+_PIECE_BYTES = 8 << 20
+_ANSWER_S = 30.0
+
+logger = logging.getLogger("amcast.node")
+
+
+class DiskFailedError(Exception):
+    """This node's own disk, not a member's connection."""
+
+
+class _Target(NamedTuple):
+    at: int  # the first position that is wanted
+    start: int  # of the gap: a batch may begin before `at`, but not before this
+    end: int
+
+
+class Backfill:
+    def __init__(self, group: GroupId, has_batches: bool, deliveries: DeliveryLog, members: Members) -> None:
+        self._group = group
+        self._batch_max = BATCH_LIMIT if has_batches else 1
+        self._deliveries = deliveries
+        self._members = members
+        self._lost: list[tuple[int, int]] = []  # ranges that no member has
+        self.problem: str | None = None
+
+    async def run(self) -> None:
+        while True:
+            target = self._target()
+            if target is None or not await self._fill(target):
+                await asyncio.sleep(_PAUSE_S)
+
+    def lost_until(self, position: int) -> int | None:
+        """If the log misses this position for good: the next one that it has, or will have."""
+        if self._deliveries.has(position):
+            return None
+        for start, end in self._deliveries.gaps():
+            if start <= position < end:
+                found = self._after_lost(position)
+                return found if found > position else None
+        return self._deliveries.first
+
+    def _target(self) -> _Target | None:
+        wanted = self._deliveries.kept_from
+        for start, end in self._deliveries.gaps():
+            at = self._after_lost(max(start, wanted))
+            if at < end:
+                return _Target(at, start, end)
+        return None
+
+    def _after_lost(self, position: int) -> int:
+        for start, end in self._lost:  # ascending within a gap: the next one begins where the last one ends, or later
+            if start <= position < end:
+                position = end
+        return position
+
+    async def _fill(self, target: _Target) -> bool:
+        """Whether there was progress. A member that can't be asked now may have what the others lack."""
+        lacking: list[int] = []
+        for member in self._members.all:
+            try:
+                end = await self._fill_from(member, target)
+            except MEMBER_ERRORS as error:
+                logger.info("no deliveries from %s: %s", member.name, str(error) or "no answer in time")
+                continue
+            if end is None:
+                return True
+            if end > target.at:
+                lacking.append(end)
+        if len(lacking) < len(self._members.all):
+            return False
+        lost = (target.at, min([target.end, *lacking]))
+        logger.warning("no member of the group has the deliveries from %s to %s any more", lost[0], lost[1] - 1)
+        self._lost = sorted([*self._lost, lost])
+        return True
+
+    async def _fill_from(self, member: Address, target: _Target) -> int | None:
+        """None if something was filled. Otherwise the next position that the member has; if it is behind, the same."""
+        at, is_filled = target.at, False
+        async with self._members.converse(member) as conversation:
+            while at < target.end:
+                first, piece, next_ = await self._gather(conversation, target._replace(at=at))
+                if not piece:
+                    return None if is_filled else next_
+                if not await self._write(first, piece):
+                    return target.at
+                at, is_filled = next_, True
+        return None
+
+    async def _gather(self, conversation: Conversation, target: _Target) -> tuple[int, list[StampedMessage], int]:
+        """Where the piece begins, its deliveries, and the position after it. Of an empty one: the member's next."""
+        piece: list[StampedMessage] = []
+        first = at = target.at
+        size = 0
+        while at < target.end and size < _PIECE_BYTES:
+            answer = await conversation.ask(DeliveriesQuery(at), _ANSWER_S)
+            if isinstance(answer, Gone):
+                return first, piece, at if piece else max(at, answer.first)
+            if not isinstance(answer, StoredDeliveries):
+                raise BadAnswerError(f"an answer of another kind, {type(answer).__name__}")
+            if not answer.messages:
+                break
+            if not piece:
+                first = answer.first
+                if not target.start <= first <= at:
+                    raise BadAnswerError(f"deliveries from {first} on, not from {at}")
+            elif answer.first != at:
+                raise BadAnswerError(f"deliveries from {answer.first} on, not from {at}")
+            taken, at = self._take(answer, target.end)
+            piece += taken
+            size += sum(map(size_of, taken))
+        return first, piece, at
+
+    def _take(self, answer: StoredDeliveries, end: int) -> tuple[list[StampedMessage], int]:
+        """Those of the deliveries that are below the end of the gap, and the position after them."""
+        taken: list[StampedMessage] = []
+        at = answer.first
+        for message, ts in answer.messages:
+            if at >= end:
+                break
+            if not 1 <= message.count <= self._batch_max or self._group not in message.dst:
+                raise BadAnswerError(f"what it delivered at {at} was not for this group")
+            at += message.count
+            taken.append((message, ts))
+        if at > end:
+            raise BadAnswerError(f"a batch runs over {end}, where this log goes on")
+        return taken, at
+
+    async def _write(self, first: int, piece: list[StampedMessage]) -> bool:
+        """False if there is no space on the disk. Other errors of the disk stop the node."""
+        try:
+            end = await off_loop(partial(self._deliveries.write_fill, first, piece))
+        except OSError as error:
+            if not lacks_space(error):
+                raise DiskFailedError(*error.args) from error
+            self.problem = "messages that this node missed are not fetched: the disk is full"
+            await asyncio.sleep(_SPACE_S)
+            return False
+        self.problem = None
+        self._deliveries.add_fill(first, end)
+        return True

@@ -1,0 +1,591 @@
+"""Who a process is: its folder says it, others remember it, and nobody who lost its disk is believed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from amcast.core import UsageError
+from amcast.net.client.async_client import connect
+from amcast.net.config import ClusterConfig
+from amcast.net.disk.files import CorruptLogError
+from amcast.net.disk.records import Durability
+from amcast.net.layout import DataLayout, difference, layout_of
+from amcast.net.local import LocalCluster, plan
+from amcast.net.node import _gate, _witnesses
+from amcast.net.node._gate import Gate
+from amcast.net.node._witnesses import Witnesses, write_peers
+from amcast.net.node.data_folder import DataFolder, State, format_folder, replace_folder
+from amcast.net.node.server import NodeServer
+from amcast.net.wire.control import Life, Lost, Member
+
+from .clusters import Cluster, eventually, run, running
+from .test_net_frames import Caller, framed, peer_hello
+
+
+def planned(folder: Path, protocol: str = "fastcast", replicas: int = 3, **settings: object) -> ClusterConfig:
+    return plan(folder, protocol, 1, replicas, **settings)
+
+
+def boots(config: ClusterConfig, count: int) -> None:
+    for _ in range(count):
+        DataFolder.open(config, "g1.p0").close()
+
+
+# -- layouts
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"protocol": "basecast"}, "the protocol is basecast here and flexcast there"),
+        ({"members": (3,)}, "there are 1 groups here and 2 there"),
+        ({"members": (5, 3)}, "group g1 has 5 members here and 3 there: p3 and p4 are new"),
+        ({"members": (3, 1)}, "group g2 has 1 members here and 3 there: p1 and p2 are missing"),
+        ({"epoch_s": 8}, "epoch_s is 8 here and 7 there"),
+        ({"options": {"overlay": [2, 1]}}, "the option overlay is [2, 1] here and [1, 2] there"),
+        ({"options": {}}, "the option overlay is None here and [1, 2] there"),
+        ({}, None),
+    ],
+)
+def test_what_differs_between_layouts_is_said_in_words(change: dict[str, object], words: str | None) -> None:
+    layout = DataLayout("flexcast", (3, 3), 7, {"overlay": [1, 2]})
+    assert difference(replace(layout, **change), "here", layout, "there") == words
+
+
+def test_what_data_does_not_depend_on_may_change(tmp_path: Path) -> None:
+    config = planned(tmp_path, options={"resend_us": 1_000})
+    changed = replace(config, network="wan", options={}, durability=Durability.ASYNC, trace=True, keep_messages=5)
+    assert layout_of(changed) == layout_of(config)
+
+
+# -- folders
+
+
+def test_a_folder_is_formatted_once_and_its_boots_are_counted(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    with pytest.raises(UsageError, match=r"is not formatted: run `amcast init` if the cluster is new, or `amcast repl"):
+        DataFolder.open(config, "g1.p0")
+    format_folder(config, "g1.p0")
+    with pytest.raises(UsageError, match="is formatted already"):
+        format_folder(config, "g1.p0")
+    boots(config, 2)
+    folder = DataFolder.open(config, "g1.p0")
+    assert (folder.boot, folder.incarnation, folder.state, folder.is_new) == (3, 0, State.NEW, True)
+    with pytest.raises(UsageError, match="is running already"):
+        DataFolder.open(config, "g1.p0")
+    folder.close()
+    again = DataFolder.open(config, "g1.p0")
+    assert again.life(5).nonce != folder.life(5).nonce
+    again.close()
+
+
+def test_a_folder_with_something_in_it_is_not_formatted(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    path = config.data_folder("g1.p0")
+    path.mkdir(parents=True)
+    (path / "thesis.txt").write_text("important")
+    with pytest.raises(UsageError, match=r"is not empty, it holds thesis\.txt"):
+        format_folder(config, "g1.p0")
+
+
+def test_a_cluster_without_an_id_is_not_formatted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r'no id: add a line such as id = "[0-9a-f]{16}"'):
+        format_folder(replace(planned(tmp_path), id=""), "g1.p0")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cluster": "other"}, "is a folder of cluster '.*', and this is 'other'"),
+        (
+            {"id": "77"},
+            "is a folder of another cluster that is called '.*' too: its id is [0-9a-f]+, and .* this one 77",
+        ),
+        ({"epoch_s": 7}, "epoch_s is 7 in cluster.toml and [0-9]+ in this folder"),
+        ({"protocol": "basecast"}, "the protocol is basecast in cluster.toml and fastcast in this folder"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused(change: dict[str, object], words: str, tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p0")
+    with pytest.raises(UsageError, match=words):
+        DataFolder.open(replace(config, **change), "g1.p0")
+    boots(config, 1)  # it is neither locked nor changed
+
+
+def test_the_folder_of_another_process_is_refused(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p1")
+    shutil.copytree(config.data_folder("g1.p1"), config.data_folder("g1.p0"))
+    with pytest.raises(UsageError, match=r"is the folder of g1\.p1, and this is g1\.p0"):
+        DataFolder.open(config, "g1.p0")
+
+
+def test_a_folder_of_an_earlier_version_is_explained(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    path = config.data_folder("g1.p0")
+    path.mkdir(parents=True)
+    (path / "boot").write_text("3")
+    with pytest.raises(UsageError, match="is a folder of an earlier version of amcast"):
+        DataFolder.open(config, "g1.p0")
+
+
+@pytest.mark.parametrize("name", ["identity", "peers"])
+def test_every_damaged_byte_is_noticed(name: str, tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p0")
+    path = config.data_folder("g1.p0") / name
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(CorruptLogError, match=r"damaged.*run `amcast replace` for this process"):
+            open_both(config)
+    path.write_bytes(b"")
+    with pytest.raises(CorruptLogError, match="is damaged"):
+        open_both(config)
+    path.write_bytes(content)
+    open_both(config)
+
+
+def open_both(config: ClusterConfig) -> None:
+    folder = DataFolder.open(config, "g1.p0")
+    try:
+        asyncio.run(opened(folder.path))
+    finally:
+        folder.close()
+
+
+async def opened(path: Path) -> Witnesses:
+    return Witnesses(path)
+
+
+def test_peers_that_are_missing_are_not_forgotten_in_silence(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p0")
+    (config.data_folder("g1.p0") / "peers").unlink()
+    with pytest.raises(CorruptLogError, match=r"peers: is missing: .*amcast replace"):
+        open_both(config)
+
+
+def test_a_folder_is_used_from_its_first_record_on_and_lost_ones_begin_anew(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p0")
+    folder = DataFolder.open(config, "g1.p0")
+    first = folder.record_folder
+    folder.mark_used(0)
+    assert folder.state is State.USED
+    folder.begin_incarnation(Life(4, 9, 0, 100))
+    assert (folder.state, folder.incarnation, folder.boot, folder.is_new) == (State.LOST, 5, 10, False)
+    assert folder.record_folder != first
+    folder.mark_used(0)  # from the thread of the log that was given up
+    assert folder.state is State.LOST
+    folder.close()
+    again = DataFolder.open(config, "g1.p0")
+    assert (again.state, again.incarnation, again.boot, again.is_new) == (State.LOST, 5, 11, False)
+    again.close()
+
+
+def test_in_memory_mode_each_further_start_is_another_incarnation(tmp_path: Path) -> None:
+    config = planned(tmp_path, durability=Durability.MEMORY)
+    format_folder(config, "g1.p0")
+    for incarnation in range(3):
+        folder = DataFolder.open(config, "g1.p0")
+        assert (folder.incarnation, folder.is_new) == (incarnation, incarnation == 0)
+        folder.close()
+    durable = DataFolder.open(replace(config, durability=Durability.SYNC), "g1.p0")
+    assert not durable.is_new
+    durable.mark_used(durable.incarnation)
+    durable.close()
+    with pytest.raises(UsageError, match="holds a durable log, which memory mode would contradict"):
+        DataFolder.open(config, "g1.p0")
+
+
+def test_a_replaced_folder_keeps_what_was_there_aside(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    path = config.data_folder("g1.p0")
+    assert replace_folder(config, "g1.p0") is None
+    for number in (1, 2):
+        (path / "log-0").mkdir()
+        (path / "log-0" / "records").write_text("precious")
+        assert replace_folder(config, "g1.p0") == path / f"replaced-{number}"
+        assert (path / f"replaced-{number}" / "log-0" / "records").read_text() == "precious"
+        assert (path / f"replaced-{number}" / "identity").exists()
+    folder = DataFolder.open(config, "g1.p0")
+    assert (folder.state, folder.is_new) == (State.LOST, False)
+    with pytest.raises(UsageError, match="is running already"):
+        replace_folder(config, "g1.p0")
+    folder.close()
+
+
+def test_who_is_alone_can_not_be_replaced(tmp_path: Path) -> None:
+    config = planned(tmp_path, "skeen", 1)
+    format_folder(config, "g1.p0")
+    with pytest.raises(UsageError, match=r"g1\.p0 is alone in its group: nobody could hand it its state"):
+        replace_folder(config, "g1.p0")
+
+
+# -- witnesses
+
+
+@pytest.mark.parametrize(
+    ("life", "doubt"),
+    [
+        (Life(2, 7, 5, 100), None),
+        (Life(2, 7, 5, 20), None),  # it connects again: it had 20 when it started
+        (Life(2, 8, 6, 100), None),
+        (Life(3, 1, 6, 0), None),
+        (Life(2, 8, 6, 99), "has 99 records on its disk, and 100 were seen"),
+        (Life(2, 6, 4, 500), "start 6 of incarnation 2, and start 7 of incarnation 2 was seen"),
+        (Life(2, 7, 6, 500), "was seen at start 7 before, and this is another one"),
+        (Life(1, 90, 6, 500), "start 90 of incarnation 1, and start 7 of incarnation 2 was seen"),
+    ],
+)
+def test_who_comes_back_with_less_than_was_seen_is_doubted(life: Life, doubt: str | None, tmp_path: Path) -> None:
+    async def test() -> None:
+        write_peers(tmp_path, {"g1.p0": Life(2, 7, 5, 100)})
+        found = Witnesses(tmp_path).doubt("g1.p0", life)
+        assert (found is None) if doubt is None else (found is not None and doubt in found)
+
+    run(test)
+
+
+def test_what_was_seen_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        write_peers(tmp_path, {})
+        witnesses = Witnesses(tmp_path)
+        witnesses.start()
+        seen = witnesses.note("g1.p0", Life(0, 1, 5, 10))
+        assert not witnesses.is_saved("g1.p0", seen)
+        saved = asyncio.get_running_loop().create_future()
+        witnesses.when_saved(saved.set_result)
+        assert await saved is None
+        assert witnesses.is_saved("g1.p0", seen)
+        assert Witnesses(tmp_path).known("g1.p0") == Life(0, 1, 5, 10)
+        seen.records = 12  # a mark came
+        await witnesses.close()
+        assert Witnesses(tmp_path).known("g1.p0") == Life(0, 1, 5, 12)
+
+    run(test)
+
+
+def test_marks_of_an_earlier_boot_do_not_count_for_a_later_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        write_peers(tmp_path, {})
+        witnesses = Witnesses(tmp_path)
+        old = witnesses.note("g1.p0", Life(0, 1, 5, 10))
+        new = witnesses.note("g1.p0", Life(1, 2, 6, 0))
+        old.records = 500
+        assert witnesses.known("g1.p0") == Life(1, 2, 6, 0) == new
+
+    run(test)
+
+
+# -- the gate
+
+
+def lost(incarnation: int) -> Lost:
+    return Lost(Life(incarnation, 1, 1, 1), "because")
+
+
+@pytest.mark.parametrize(("members", "needed"), [(1, 0), (3, 1), (5, 2)])
+def test_the_gate_opens_when_all_have_answered_or_a_majority_and_time_has_passed(
+    members: int, needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        group = [f"g1.p{number}" for number in range(members)]
+        others = group[1:] or ["g2.p0"]
+        gate = Gate.of_group("g1.p0", group, [*group, "g2.p0"])
+        assert gate.missing == others
+        monkeypatch.setattr(_gate, "GRACE_S", 600)
+        waiting = asyncio.create_task(gate.answers())
+        for other in others:
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            gate.on_welcome("g9.p0")  # nobody it waits for
+            gate.on_welcome(other)
+        assert await waiting is None
+        monkeypatch.setattr(_gate, "GRACE_S", 0.01)
+        gate.reset()
+        waiting = asyncio.create_task(gate.answers())
+        for other in others[:needed]:
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+            gate.on_welcome(other)
+        assert await waiting is None
+
+    run(test)
+
+
+def test_the_gate_hands_on_the_highest_incarnation_that_is_remembered() -> None:
+    async def test() -> None:
+        gate = Gate(["g1.p1", "g1.p2"], 1)
+        for number in (1, 3, 2):
+            gate.on_lost(lost(number))
+        assert await gate.answers() == lost(3)
+        gate.reset()
+        assert gate.missing == ["g1.p1", "g1.p2"]
+
+    run(test)
+
+
+# -- at HELLO
+
+
+def test_a_peer_with_another_layout_or_cluster_is_told_what_differs(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            layout = layout_of(cluster.config)
+            members = {
+                r"group g1 has 3 members at g1.p0 and 5 at g1.p1: p3 and p4 are missing": Member(
+                    cluster.config.id, replace(layout, members=(5,)), Life(0, 99, 1, 0)
+                ),
+                "this is another cluster that is called 'c' too": Member("77", layout, Life(0, 99, 1, 0)),
+                "g1.p1 does not say how far it has got": None,
+            }
+            for reason, member in members.items():
+                async with Caller.dial(cluster) as caller:
+                    caller.say(framed(replace(peer_hello(cluster, 99), member=member)))
+                    assert reason in await caller.reason()
+
+    run(test)
+
+
+def test_a_new_boot_that_can_not_be_written_down_is_not_welcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *parts: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            await cluster.stop("g1.p1")
+            with monkeypatch.context() as patch:
+                patch.setattr(_witnesses, "write_file", full)
+                for _ in range(2):  # nor at the second attempt, when it is known in memory
+                    async with Caller.dial(cluster) as caller:
+                        caller.say(framed(peer_hello(cluster, 99)))
+                        reason = await caller.reason()
+                        assert reason == "g1.p0 can't write down that g1.p1 has started: No space left on device"
+                problem = cluster.servers["g1.p0"].witnesses.problem
+                assert "No space left" in str(problem)
+            await cluster.start("g1.p1")  # its boot is below the one that was said, and was never welcome
+
+    run(test)
+
+
+# -- whole clusters
+
+
+def data_of(cluster: Cluster, name: str) -> Path:
+    return cluster.config.data_folder(name)
+
+
+async def send(cluster: Cluster, first: int, count: int) -> list[bytes]:
+    """At g1.p1, which keeps its disk, and so never gives a client an id that another one had."""
+    payloads = [b"%d" % number for number in range(first, first + count)]
+    address = cluster.config.process_named("g1.p1").address
+    async with connect([address]) as client:
+        for payload in payloads:
+            await client.multicast(["g1"], payload, timeout=10)
+    return payloads
+
+
+def delivered(cluster: Cluster, name: str) -> list[bytes]:
+    log = cluster.servers[name].node.deliveries
+    return [message.payload for message, _ in log.read(log.first, 1 << 20)]
+
+
+def empty(cluster: Cluster, copy: Path) -> None:
+    shutil.rmtree(data_of(cluster, "g1.p0"))
+    format_folder(cluster.config, "g1.p0")
+
+
+def restore(cluster: Cluster, copy: Path) -> None:
+    shutil.rmtree(data_of(cluster, "g1.p0"))
+    shutil.copytree(copy, data_of(cluster, "g1.p0"))
+
+
+async def lose_disk(
+    cluster: Cluster, copy: Path, copy_stopped: bool, damage: Callable[[Cluster, Path], None]
+) -> list[bytes]:
+    """The disk of g1.p0 is emptied, or set back to a copy, while everyone is down. Returns what was acknowledged."""
+    acknowledged = await send(cluster, 0, 5)
+    if copy_stopped:
+        await cluster.stop()
+    shutil.copytree(data_of(cluster, "g1.p0"), copy)
+    if copy_stopped:
+        await cluster.start()
+    acknowledged += await send(cluster, 5, 5)
+    await cluster.stop()
+    damage(cluster, copy)
+    await cluster.start()
+    return acknowledged + await send(cluster, 10, 3)
+
+
+def all_agree(cluster: Cluster, acknowledged: list[bytes]) -> bool:
+    return all(delivered(cluster, name) == acknowledged for name in cluster.servers)
+
+
+LOSSES = pytest.mark.parametrize(
+    ("damage", "copy_stopped"),
+    [(empty, False), (restore, False), (restore, True)],
+    ids=["emptied", "copied while running", "copied while stopped"],
+)
+
+
+@LOSSES
+def test_a_lost_or_older_disk_is_recognised_and_its_process_taken_back(
+    damage: Callable[[Cluster, Path], None], copy_stopped: bool, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            acknowledged = await lose_disk(cluster, tmp_path / "copy", copy_stopped, damage)
+            await eventually(lambda: all_agree(cluster, acknowledged), "all have everything, in one order")
+            assert cluster.servers["g1.p0"].folder.incarnation == 1, "one loss, one incarnation"
+            await eventually(lambda: cluster.servers["g1.p0"].folder.state is State.USED, "it is a member again")
+            await cluster.stop("g1.p2")
+            acknowledged += await send(cluster, 13, 1)  # which takes its vote
+            await eventually(lambda: all_agree(cluster, acknowledged), "both have it")
+
+    run(test)
+
+
+@LOSSES
+def test_a_hello_that_looks_at_nothing_believes_a_lost_disk(
+    damage: Callable[[Cluster, Path], None], copy_stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant that the test above must catch, so that it is known to be able to fail."""
+    monkeypatch.setattr(Witnesses, "doubt", lambda self, name, life: None)
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            with suppress(TimeoutError):  # some of what is sent last may be lost
+                await lose_disk(cluster, tmp_path / "copy", copy_stopped, damage)
+            assert cluster.servers["g1.p0"].folder.incarnation == 0, "it is believed"
+
+    run(test)
+
+
+def test_one_who_was_away_recognises_an_older_disk_later(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            await send(cluster, 0, 3)
+            shutil.copytree(data_of(cluster, "g1.p0"), tmp_path / "copy")
+            await send(cluster, 3, 3)
+            await cluster.stop()
+            restore(cluster, tmp_path / "copy")
+            write_peers(data_of(cluster, "g1.p1"), {})  # as if its own disk had been replaced
+            await cluster.start("g1.p0", "g1.p1")
+            old = cluster.servers["g1.p0"]
+            await eventually(lambda: old.node.is_running, "nobody who answers knows better")
+            await cluster.start("g1.p2")
+            await eventually(old.failure.done, "the third one does")
+            with pytest.raises(UsageError, match=r"its disk was lost, or is an older copy; start it again"):
+                old.failure.result()
+            await cluster.stop("g1.p0")
+            await cluster.start("g1.p0")
+            taken_back = cluster.servers["g1.p0"]
+            assert (taken_back.folder.state, taken_back.folder.incarnation) == (State.LOST, 1)
+
+    run(test)
+
+
+def test_a_log_that_vanished_is_lost_even_if_nobody_remembers_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            acknowledged = await send(cluster, 0, 3)
+            await cluster.stop()
+            shutil.rmtree(data_of(cluster, "g1.p0") / "log-0")
+            for name in ("g1.p1", "g1.p2"):
+                write_peers(data_of(cluster, name), {})
+            await cluster.start()
+            acknowledged += await send(cluster, 3, 1)
+            await eventually(lambda: all_agree(cluster, acknowledged), "all have everything")
+            assert cluster.servers["g1.p0"].folder.incarnation == 1, "one loss, one incarnation"
+
+    run(test)
+
+
+def test_who_is_alone_and_lost_its_disk_keeps_silent_and_says_why(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", "skeen", groups=2, durability=Durability.SYNC) as cluster:
+            async with connect(cluster.config) as client:
+                await client.multicast(["g1", "g2"], b"before")
+            await cluster.stop()
+            kept = tmp_path / "kept"
+            shutil.copytree(data_of(cluster, "g1.p0"), kept)
+            empty(cluster, kept)
+            await cluster.start()
+            server = cluster.servers["g1.p0"]
+            await eventually(lambda: server.start_problem is not None, "the other group remembers it")
+            assert "g1.p0 is alone in its group, so only its own disk can bring it back" in str(server.start_problem)
+            assert not server.node.is_running
+            await cluster.stop()
+            restore(cluster, kept)  # the disk was found
+            await cluster.start()
+            await eventually(cluster.has_leaders, "it goes on")
+
+    run(test)
+
+
+def test_while_it_asks_the_others_a_process_takes_nothing_and_says_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        folder = tmp_path / "c"
+        config = plan(folder, "fastcast", 1, durability=Durability.SYNC)
+        LocalCluster.create(folder, config)
+        cluster = Cluster(config, {})
+        try:
+            await cluster.start("g1.p0")
+            async with connect([config.process_named("g1.p0").address]) as client:
+                status = await client.status(0)
+                assert status.problem == "is starting: waits for g1.p1, g1.p2"
+                assert not status.is_leader
+                with pytest.raises(TimeoutError, match=r"g1\.p0 is starting: try another process"):
+                    await client.multicast(["g1"], b"x", timeout=1)
+                await cluster.start("g1.p1", "g1.p2")
+                await client.multicast(["g1"], b"y", timeout=60)
+                assert (await client.status(0)).problem is None
+        finally:
+            await cluster.stop()
+
+    run(test)
+
+
+def test_a_mark_goes_before_what_depends_on_it(tmp_path: Path) -> None:
+    """Each time that a peer hears something, it knows of all records that were durable when it was said."""
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            await send(cluster, 0, 5)
+            for name, server in cluster.servers.items():
+                others = [other for each, other in cluster.servers.items() if each != name]
+
+                def has_seen(other: NodeServer, name: str = name, records: int = server.node.records.synced) -> bool:
+                    known = other.witnesses.known(name)
+                    return known is not None and known.records >= records
+
+                await eventually(lambda o=others, seen=has_seen: all(seen(each) for each in o), f"{name} is known")
+
+    run(test)
+
+
+def test_a_late_answer_to_an_earlier_incarnation_changes_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            await cluster.stop("g1.p0")
+            await cluster.start("g1.p0")
+            server = cluster.servers["g1.p0"]
+            await eventually(lambda: server.node.is_running, "it has started again, as incarnation 1")
+            server.on_lost(lost(0))
+            assert (server.folder.incarnation, server.node.is_running) == (1, True)
+
+    run(test)
