@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and trace")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nodes and disks must not outlive this program
     return max([_run(protocol, options) for protocol in options.protocol or PROTOCOLS])
 
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from amcast.core import UsageError
+from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.net.local import plan
 
@@ -42,11 +43,13 @@ OPTIONS: dict[str, Any] = {
     "history_bytes": 4 << 10,
 }
 
+LIMITS = Limits(snapshot_messages=1_000)
+
 
 async def torment(
     folder: Path, protocol: str, rounds: int, seed: int, clients: int = 12, faults: Sequence[str] = FAULTS
 ) -> Result:
-    config = plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True, options=OPTIONS)
+    config = plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True, options=OPTIONS, limits=LIMITS)
     with small_disks(config) as can_fill:
         ProxiedCluster.create(folder, config)
         possible = [fault for fault in faults if can_fill or fault not in DISK_FAULTS]

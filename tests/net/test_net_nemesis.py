@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from amcast.core import AppMessage, app_message
 from amcast.net.client.observer import Delivery
+from amcast.net.local import LocalCluster, plan
 from bench.nemesis import Result, torment
 from bench.nemesis._judge import Reading, count_changed, count_lost, differences
 from bench.nemesis._load import Acknowledged
@@ -101,3 +103,18 @@ def test_a_run_is_good_only_without_any_complaint() -> None:
     }
     for name, value in bad.items():
         assert not msgspec.structs.replace(good, **{name: value}).is_good, name
+
+
+class Sleepers(LocalCluster):
+    def command(self, name: str) -> list[str]:
+        return [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def test_a_child_runs_until_it_is_waited_for_whatever_its_command_line_says(tmp_path: Path) -> None:
+    """A process that is ending has no command line any more. It still holds its files, and the lock of its folder."""
+    LocalCluster.create(tmp_path / "c", plan(tmp_path / "c", "fastcast", 1))
+    cluster = Sleepers(tmp_path / "c")
+    cluster.start(["g1.p0"])
+    assert cluster.pid("g1.p0") is not None
+    cluster.kill("g1.p0")
+    assert cluster.pid("g1.p0") is None

@@ -199,8 +199,9 @@ class LocalCluster:
     def pid(self, name: str) -> int | None:
         """None if it is not running."""
         child = self._children.get(name)
-        if child is not None and child.poll() is not None:
-            return None
+        if child is not None:
+            # A process that is about to end has no command line any more, but still holds the lock of its folder.
+            return child.pid if child.poll() is None else None
         path = self.folder / "pids" / name
         try:
             pid = int(path.read_text())
@@ -345,6 +346,8 @@ class LocalCluster:
             if time.monotonic() > deadline:
                 silent = [name for name, status in statuses.items() if status is None]
                 what = f"no answer from {', '.join(silent)}" if silent else "no leader in some group"
+                problems = [f"{s.name}: {s.problem}" for s in statuses.values() if s is not None and s.problem]
+                what = "; ".join([what, *problems])
                 raise UsageError(f"the cluster is not ready after {timeout:g} s: {what}; see {self.folder / 'logs'}")
             await asyncio.sleep(0.1)
 
