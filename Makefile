@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis fuzz \
-	clean
+	fuzz-nodes clean
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -25,7 +25,7 @@ help: ## Show this help
 	@printf '\nVariables:\n'
 	@printf '  %-13s %s\n' \
 		PYTHON 'the interpreter behind .venv, 3.11 or newer ($(PYTHON))' \
-		SEEDS 'seeds of each run of make fuzz ($(SEEDS))' \
+		SEEDS 'seeds of each run of make fuzz and fuzz-nodes ($(SEEDS))' \
 		PYTEST_ARGS 'more arguments for pytest, such as -k name'
 
 setup: $(STAMP) ## Install everything, pinned, into .venv
@@ -85,6 +85,9 @@ bench-state: $(STAMP) ## Run a million messages through each protocol: its state
 
 fuzz: $(STAMP) ## Run the long fuzz: each protocol, all faults, SEEDS seeds
 	@runs=$$($(BIN)/python -c '$(LIST_FUZZ_RUNS)') && $(MAKE) --no-print-directory $${runs:?}
+
+fuzz-nodes: $(STAMP) ## Fuzz whole nodes, SEEDS seeds of each protocol; stop it and it goes on where it was
+	$(BIN)/amcast fuzz --driver node --protocol all --seeds $(SEEDS) --resume runs/fuzz-nodes.json
 
 fuzz-%: $(STAMP)
 	$(BIN)/amcast fuzz --protocol $(patsubst %-$(lastword $(subst -, ,$*)),%,$*) --replicas $(lastword $(subst -, ,$*)) \

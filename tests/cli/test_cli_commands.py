@@ -23,6 +23,7 @@ from amcast.sim.faults import Crash
 from amcast.trace import write_run
 from tests.cli.cli_harness import Cli
 from tests.mutants import MUTANTS
+from tests.netsim.node_mutants import swallowed_application_errors
 
 VERDICTS = {"pass", "fail", "unknown"}
 
@@ -227,6 +228,39 @@ def test_fuzz_passes(cli: Cli) -> None:
 def test_fuzz_gives_the_same_answer_however_many_jobs(cli: Cli) -> None:
     args = ("fuzz", "-p", "skeen", "--seeds", 8, "--first-seed", 3, "--json")
     assert cli(*args, "--jobs", 2).json == cli(*args, "--jobs", 1).json
+
+
+def test_fuzz_of_nodes_goes_on_where_it_was_stopped(cli: Cli, tmp_path: Path) -> None:
+    resume = tmp_path / "done.json"
+    args = ("fuzz", "-p", "skeen", "--driver", "node", "--faults", "kill", "--jobs", 1, "--json", "--resume", resume)
+    first = cli(*args, "--seeds", 2)
+    assert first.code == 0
+    assert first.json["seeds"] == 2
+    again = cli(*args, "--seeds", 3)
+    assert again.json["seeds"] == 1
+    assert again.json["violations"] == []
+    assert list(json.loads(resume.read_text()).values()) == [3]
+    resume.write_text("three")
+    assert "does not say which seeds are done" in cli.refuses(*args)
+
+
+def test_fuzz_of_nodes_finds_shrinks_and_replays(cli: Cli, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        swallowed_application_errors(patch)
+        args = ("--driver", "node", "--faults", "kill", "--groups", 1, "--jobs", 1, "--out", tmp_path, "--json")
+        outcome = cli("fuzz", "-p", "skeen", "--seeds", 3, *args)
+        assert outcome.code == 1
+        violation = outcome.json["violations"][0]
+        assert violation["property"] == "stopped"
+        assert Path(violation["log"]).read_text()
+        unshrunk = "amcast fuzz --protocol skeen --seeds 1 --first-seed 0 --faults kill --groups 1 --driver node"
+        assert violation["replay_unshrunk"] == unshrunk
+        replayed = cli(*violation["replay"].split()[1:], "--json")
+        assert replayed.code == 1
+        assert replayed.json["violations"][0]["explanation"] == violation["explanation"]
+    sound = cli(*violation["replay"].split()[1:])
+    assert sound.code == 0
+    assert "pass" in sound.out
 
 
 def test_fuzz_finds_shrinks_and_replays(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ class Cluster:
             self.servers[name] = server
             await server.start()
 
+    async def start_and_wait(self, name: str) -> None:
+        """Returns when the others have let it in."""
+        await self.start(name)
+        await eventually(lambda: self.servers[name].node.is_running, f"{name} takes part")
+
     async def stop(self, *names: str) -> None:
         for name in names or list(self.servers):
             await self.servers.pop(name).stop()

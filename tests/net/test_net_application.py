@@ -24,7 +24,7 @@ from amcast.net.node import _keeper, _reader_service
 from amcast.net.node import server as server_module
 from amcast.net.node._backfill import Backfill
 from amcast.net.node._keeper import Keeper
-from amcast.net.node._members import BadAnswerError, Member
+from amcast.net.node._members import Address, BadAnswerError
 from amcast.net.node._reader_service import DumpedState
 from amcast.net.node.application import ApplicationError, Host, read_snapshot, write_snapshot
 from amcast.net.wire.control import AppStatePart
@@ -92,6 +92,8 @@ def test_a_broken_connection_is_no_failure_of_ours(tmp_path: Path) -> None:
             server.on_loop_problem({"message": "broken", "exception": ConnectionError(), "transport": object()})
             server.on_loop_problem({"message": "too many files", "exception": OSError(), "socket": object()})
             server.on_loop_problem({"message": "a word of the loop"})
+            abandoned = server.loop.create_future()
+            server.on_loop_problem({"message": "never retrieved", "exception": OSError(), "future": abandoned})
             assert not server.failure.done()
             server.on_loop_problem({"message": "a handler failed", "exception": OSError("disk"), "handle": object()})
             with pytest.raises(OSError, match="disk"):
@@ -145,7 +147,7 @@ async def restart(cluster: Cluster, name: str, is_orderly: bool) -> Restored:
         cluster.servers[name].failure.exception()
     await cluster.stop(name)
     machine = cluster.machines[name] = Restored()
-    await cluster.start(name)
+    await cluster.start_and_wait(name)
     return machine
 
 
@@ -356,10 +358,10 @@ class StateOnly:
 class FakeMembers:
     def __init__(self, *members: StateOnly) -> None:
         self._members = members
-        self.all = [Member(str(number), ("host", number)) for number in range(len(members))]
+        self.all = [Address(str(number), ("host", number)) for number in range(len(members))]
 
     @asynccontextmanager
-    async def converse(self, member: Member) -> AsyncIterator[Any]:
+    async def converse(self, member: Address) -> AsyncIterator[Any]:
         yield self._members[member.address[1]]
 
 

@@ -20,7 +20,7 @@ from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
 from amcast.net.node import _backfill, _reader_service
 from amcast.net.node._backfill import Backfill, DiskFailedError
-from amcast.net.node._members import Member
+from amcast.net.node._members import Address
 from amcast.net.node._reader_service import ReaderService
 from amcast.net.node._status import status_of
 from amcast.net.wire.control import Gone, StoredDeliveries, to_client_decoder
@@ -130,10 +130,10 @@ class Says:
 class FakeMembers:
     def __init__(self, *members: Any) -> None:
         self._members = members
-        self.all = [Member(str(number), ("host", number)) for number in range(len(members))]
+        self.all = [Address(str(number), ("host", number)) for number in range(len(members))]
 
     @asynccontextmanager
-    async def converse(self, member: Member) -> AsyncIterator[Any]:
+    async def converse(self, member: Address) -> AsyncIterator[Any]:
         yield self._members[member.address[1]]
 
 

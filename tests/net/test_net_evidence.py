@@ -20,7 +20,7 @@ from amcast.net.trace import _intake
 from amcast.net.trace._multicasts import Ids
 from amcast.net.trace._rawfile import ROWS, RawFile
 from amcast.net.trace.clients import CAME, LEFT, ClientEnds, ClientTrace, ClientWord
-from amcast.net.trace.collect import Collector, Expected, collect
+from amcast.net.trace.collect import Boots, Collector, Expected, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.trace import FINAL, GroupInfo, RunInfo, read_run, read_run_info
 from amcast.trace.schema import CRASH
@@ -38,7 +38,7 @@ INFO = RunInfo(
     correct=(0, 1, 2),
 )
 BOOTS = {0: 2, 1: 1, 2: 3}
-WHOLE = {process: Expected(boots, 2) for process, boots in BOOTS.items()}
+WHOLE = {process: Expected(Boots(boots), 2) for process, boots in BOOTS.items()}
 
 
 def write_boot(raw: Path, process: int, boot: int) -> TraceWriter:
@@ -111,21 +111,21 @@ def test_no_files_at_all(raw: Path) -> None:
 def test_a_trace_in_which_nothing_happened(tmp_path: Path) -> None:
     for process in BOOTS:
         TraceWriter(tmp_path / "raw", process, process // 2 + 1, 1, wire=False).close()
-    said = missing(tmp_path / "raw", dict.fromkeys(BOOTS, Expected(1, 0)))
+    said = missing(tmp_path / "raw", dict.fromkeys(BOOTS, Expected(Boots(1), 0)))
     assert said == ("nothing was multicast: there is nothing to judge",)
 
 
 @pytest.mark.parametrize(
     ("expected", "words"),
     [
-        (Expected(3, 2), ()),
-        (Expected(3, None), ()),  # its last boot was closed
+        (Expected(Boots(3), 2), ()),
+        (Expected(Boots(3), None), ()),  # its last boot was closed
         (Expected(None, 2), ()),  # boots 1 to 3 without a gap, up to its last position
         (Expected(None, None), ()),
-        (Expected(4, 2), ("g2.p0: no trace of its boot 4",)),
-        (Expected(3, 3), ("g2.p0: it delivered up to position 3, its trace ends at 2",)),
+        (Expected(Boots(4), 2), ("g2.p0: no trace of its boot 4",)),
+        (Expected(Boots(3), 3), ("g2.p0: it delivered up to position 3, its trace ends at 2",)),
         (
-            Expected(1, 2),
+            Expected(Boots(1), 2),
             (
                 "g2.p0: its folder counts 1 boots, and there is a trace of boot 3: the folder was replaced, and boots"
                 " since then may have left no trace",
@@ -146,10 +146,10 @@ def test_how_far_a_killed_process_came_must_be_known_of_a_run_that_ended(raw: Pa
     remove(raw, "*.1.1.raw")
     kill(write_boot(raw, 1, 1))
     words = "g1.p1: its last boot did not end in good order, and how far it came is not known"
-    assert missing(raw, WHOLE | {1: Expected(1, None)}) == (words,)
-    assert missing(raw, WHOLE | {1: Expected(1, 2)}) == ()
+    assert missing(raw, WHOLE | {1: Expected(Boots(1), None)}) == (words,)
+    assert missing(raw, WHOLE | {1: Expected(Boots(1), 2)}) == ()
     cut_short = RunInfo(run_id="r", protocol="p", seed=0, complete=False, groups=INFO.groups, correct=())
-    assert missing(raw, WHOLE | {1: Expected(1, None)}, cut_short) == ()
+    assert missing(raw, WHOLE | {1: Expected(Boots(1), None)}, cut_short) == ()
 
 
 def test_a_state_that_was_received_counts_as_far_as_it_goes(raw: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_boot_that_could_not_open_its_trace(tmp_path: Path) -> None:
         await cluster.stop("g1.p1")
         folder.rename(tmp_path / "aside")
         folder.touch()  # in its place is a file, so that no trace can be written
-        await cluster.start("g1.p1")
+        await cluster.start_and_wait("g1.p1")
         folder.unlink()
         (tmp_path / "aside").rename(folder)
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amcast.core import encode
-from amcast.net.disk import _writer
-from amcast.net.disk._segments import FILE_HEADER, FRAME_HEADER
+from amcast.net.disk import _segments, _writer
+from amcast.net.disk._segments import FILE_HEADER, FRAME_HEADER, SegmentReader, file_header, pack_frame
 from amcast.net.disk.records import CorruptLogError, Durability
 from tests.net.logs import WAIT_S, FaultyDisk, Owner, copy_of, only_segment, recovered
 
@@ -427,3 +427,17 @@ def test_the_folder_of_a_killed_process_is_free(tmp_path: Path) -> None:
     child.stdout.close()
     child.wait()
     assert recovered(tmp_path)
+
+
+def test_a_note_that_was_not_synced_is_written_again_with_the_record_after_it(tmp_path: Path) -> None:
+    """A sync fails that covers a note of the high-water mark and the record after it. The note may be lost as well.
+
+    The record's own mark says that all records before it are durable. It says nothing of the note, which is no record.
+    """
+    path = tmp_path / "log-00000000000000000001.amc"
+    record = encode([b"r"])
+    synced = file_header(_segments.RECORDS, 1, 7) + pack_frame(7, 1, 1, 1, record)
+    path.write_bytes(synced + pack_frame(7, 2, 0, 2, b"") + pack_frame(7, 2, 1, 2, record))
+    reader = SegmentReader(path, _segments.RECORDS, 1, 7)
+    assert [count for _, count, _, _ in reader.frames()] == [1, 0, 1]
+    assert reader.durable_end == len(synced)

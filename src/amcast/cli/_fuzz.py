@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -15,10 +16,19 @@ import typer
 from ..check import space_time_svg, space_time_text
 from ..core import UsageError
 from ..protocols import protocol, select
-from ..sim import parse_kinds, simulate
+from ..sim import Scenario, parse_kinds, simulate
 from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from ..trace import write_run
+from ._node_runs import describe_node_finding, draw_node_scenario, fuzz_nodes, node_kinds
 from ._output import FAIL, JsonOption, coloured, console, print_json, progress, table
+
+if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
+    from ..netsim import NodeFinding, NodeFuzzResult
+
+
+class Driver(StrEnum):
+    PROCESS = "process"
+    NODE = "node"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -27,6 +37,14 @@ class Job(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     replicas: int | None
     groups: int | None
+    driver: Driver = Driver.PROCESS
+    durability: str | None = None
+
+    def options(self) -> str:
+        """What to add to `amcast fuzz` to draw the same schedules."""
+        sizes = "".join(f" --{name} {value}" for name in ("replicas", "groups") if (value := getattr(self, name)))
+        mode = "" if self.durability is None else f" --durability {self.durability}"
+        return f"{sizes}{mode}" + (" --driver node" if self.driver is Driver.NODE else "")
 
 
 def register(app: typer.Typer) -> None:
@@ -35,12 +53,21 @@ def register(app: typer.Typer) -> None:
         name: Annotated[str, typer.Option("--protocol", "-p", help="One protocol, or all.")] = "all",
         seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
         first_seed: Annotated[int, typer.Option(help="The first one.")] = 0,
+        driver: Annotated[
+            Driver, typer.Option(help="Protocol processes alone, or whole nodes with their disks and connections.")
+        ] = Driver.PROCESS,
         faults: Annotated[str, typer.Option(help="Kinds of faults: all, none, or crash,partition,...")] = "all",
+        durability: Annotated[
+            str | None, typer.Option(help="Of nodes: sync, async or memory; drawn for each seed if not given.")
+        ] = None,
         replicas: Annotated[int | None, typer.Option(help="Processes per group.", min=1)] = None,
         groups: Annotated[int | None, typer.Option(help="Groups; drawn for each seed if not given.", min=1)] = None,
         jobs: Annotated[int, typer.Option(help="Processes to use; all cores if 0.", min=0)] = 0,
         keep_going: Annotated[bool, typer.Option(help="Do not stop at the first violation.")] = False,
         out: Annotated[Path, typer.Option(help="Where a counterexample is written.")] = Path("counterexamples"),
+        resume: Annotated[
+            Path | None, typer.Option(help="A file that remembers which seeds are done: they are not run again.")
+        ] = None,
         as_json: JsonOption = False,
     ) -> None:
         """Run many seeds with random faults; shrink and explain the first that breaks a protocol.
@@ -53,27 +80,43 @@ def register(app: typer.Typer) -> None:
         [bold]amcast fuzz --protocol fastcast --seeds 2000 --faults all[/bold]
 
         [bold]amcast fuzz --protocol basecast --replicas 5 --faults crash,partition[/bold]
+
+        [bold]amcast fuzz --driver node --protocol oam --faults power-loss,terminate --durability sync[/bold]
         """
         names = [spec.name for spec in select(name)]
-        kinds = parse_kinds(faults)
-        for each in names:
-            fuzz_scenario(each, first_seed, kinds, replicas, groups)  # raises what is wrong, before anything starts
+        if durability is not None and driver is not Driver.NODE:
+            raise UsageError("processes alone have one kind of disk: use --durability with --driver node")
+        is_node = driver is Driver.NODE
+        kinds = node_kinds(faults) if is_node else parse_kinds(faults)
+        draw = draw_node_scenario if is_node else _draw_scenario
+        for each in names:  # raises what is wrong, before anything starts
+            draw(Job(each, first_seed, kinds, replicas, groups, driver, durability))
         results = []
         for each in names:
-            todo = [Job(each, seed, kinds, replicas, groups) for seed in range(first_seed, first_seed + seeds)]
-            results.append(_fuzz_protocol(each, todo, faults, jobs, keep_going, out, as_json))
+            todo = [
+                Job(each, seed, kinds, replicas, groups, driver, durability)
+                for seed in range(first_seed, first_seed + seeds)
+            ]
+            done = Done(resume, todo[0], faults)
+            results.append(_fuzz_protocol(each, done.left(todo), done, faults, jobs, keep_going, out, as_json))
         if as_json:
             print_json(results[0] if len(results) == 1 else results)
         if any(result["violations"] for result in results):
             raise typer.Exit(FAIL)
 
 
-def _run_job(job: Job) -> FuzzResult:
-    return fuzz_one(fuzz_scenario(job.protocol, job.seed, job.kinds, job.replicas, job.groups))
+def _draw_scenario(job: Job) -> Scenario:
+    return fuzz_scenario(job.protocol, job.seed, job.kinds, job.replicas, job.groups)
 
 
-def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult]:
+def _run_job(job: Job) -> FuzzResult | NodeFuzzResult:
+    return fuzz_nodes(job) if job.driver is Driver.NODE else fuzz_one(_draw_scenario(job))
+
+
+def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResult]:
     """In the order of seeds, so that the first finding is the same however many cores there are."""
+    if not todo:
+        return
     workers = min(jobs or os.cpu_count() or 1, len(todo))
     if workers == 1:
         yield from map(_run_job, todo)
@@ -89,11 +132,41 @@ def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult]:
                 worker.terminate()
 
 
+class Done:
+    """Remembers in a file up to which seed a fuzz has come, so that a long one can be stopped and goes on there."""
+
+    def __init__(self, path: Path | None, job: Job, faults: str) -> None:
+        self._path = path
+        self._key = f"{job.protocol} from {job.seed} --faults {faults}{job.options()}"
+        self._next: dict[str, int] = {}
+        if path is not None and path.exists():
+            try:
+                self._next = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path} does not say which seeds are done: {error}") from error
+
+    def left(self, todo: list[Job]) -> list[Job]:
+        return [job for job in todo if job.seed >= self._next.get(self._key, job.seed)]
+
+    def add(self, seed: int) -> None:
+        """All seeds up to this one are done."""
+        if self._path is None:
+            return
+        self._next[self._key] = seed + 1
+        draft = self._path.with_suffix(".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(self._next), indent=2))
+            draft.replace(self._path)
+        except OSError as error:
+            raise UsageError(f"can't write {self._path}: {error.strerror}") from error
+
+
 def _fuzz_protocol(
-    name: str, todo: list[Job], faults: str, jobs: int, keep_going: bool, out: Path, as_json: bool
+    name: str, todo: list[Job], done: Done, faults: str, jobs: int, keep_going: bool, out: Path, as_json: bool
 ) -> dict[str, Any]:
     totals = {"seeds": 0, "messages": 0, "deliveries": 0, "wire_messages": 0, "faults_injected": 0}
-    findings: list[Finding] = []
+    findings: list[Finding | NodeFinding] = []
     with progress(as_json) as bar:
         task = bar.add_task(f"fuzzing {name}", total=len(todo), note="")
         for result in _run_jobs(todo, jobs):
@@ -107,8 +180,9 @@ def _fuzz_protocol(
                 findings.append(result.finding)
                 if not keep_going:
                     break
+            done.add(result.seed)
     violations = [_describe(finding, todo[0], faults, out, as_json) for finding in findings]
-    document = {"protocol": name, "replicas": todo[0].replicas or protocol(name).replicas, **totals}
+    document = {"protocol": name, "replicas": (todo and todo[0].replicas) or protocol(name).replicas, **totals}
     if not as_json:
         _show_totals(document, len(violations))
     return {**document, "violations": violations}
@@ -124,14 +198,19 @@ def _show_totals(document: dict[str, Any], violations: int) -> None:
     )
 
 
-def _describe(finding: Finding, job: Job, faults: str, out: Path, as_json: bool) -> dict[str, Any]:
+def _describe(finding: Finding | NodeFinding, job: Job, faults: str, out: Path, as_json: bool) -> dict[str, Any]:
     """Shrinks a finding, writes it down, and says how to see it again."""
+    unshrunk = (
+        f"amcast fuzz --protocol {finding.scenario.protocol} --seeds 1 --first-seed {finding.seed}"
+        f" --faults {faults}{job.options()}"
+    )
+    if not isinstance(finding, Finding):
+        return describe_node_finding(finding, new_folder(out, finding), unshrunk, as_json)
     small = shrink(finding.scenario)
     result = simulate(small)
     run = result.run()
     violation = violations_of(result)[0]
     folder = _write(out, finding, small, result, run, violation)
-    sizes = f"{f' --replicas {job.replicas}' if job.replicas else ''}{f' --groups {job.groups}' if job.groups else ''}"
     document = {
         "seed": finding.seed,
         "property": violation.property,
@@ -142,20 +221,25 @@ def _describe(finding: Finding, job: Job, faults: str, out: Path, as_json: bool)
         "scenario": str(folder / "scenario.json"),
         "diagram": str(folder / "diagram.svg"),
         "replay": f"amcast sim --scenario {folder / 'scenario.json'}",
-        "replay_unshrunk": f"amcast fuzz --protocol {small.protocol} --seeds 1 --first-seed {finding.seed}"
-        f" --faults {faults}{sizes}",
+        "replay_unshrunk": unshrunk,
     }
     if not as_json:
         _show_finding(document, space_time_text(run, violation))
     return document
 
 
-def _write(out: Path, finding: Finding, small: Any, result: Any, run: Any, violation: Any) -> Path:
-    folder = out / f"{small.protocol}-{finding.seed}"
+def new_folder(out: Path, finding: Finding | NodeFinding) -> Path:
+    """One that does not exist yet."""
+    folder = out / f"{finding.scenario.protocol}-{finding.seed}"
     number = 2
     while folder.exists():
-        folder = out / f"{small.protocol}-{finding.seed}-{number}"
+        folder = out / f"{finding.scenario.protocol}-{finding.seed}-{number}"
         number += 1
+    return folder
+
+
+def _write(out: Path, finding: Finding, small: Any, result: Any, run: Any, violation: Any) -> Path:
+    folder = new_folder(out, finding)
     try:
         folder.mkdir(parents=True)
         encoded = msgspec.json.format(msgspec.json.encode(small), indent=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -26,6 +26,7 @@ from ..sim import (
 from ..sim.fuzz import violations_of
 from ..trace import write_run
 from ..workload import Micro
+from ._node_runs import replay_nodes
 from ._output import (
     EXIT_CODES,
     FAIL,
@@ -38,6 +39,9 @@ from ._output import (
     show_report,
 )
 from ._summary import show_summary, summary
+
+if TYPE_CHECKING:
+    from ..netsim import NodeScenario
 
 
 def register(app: typer.Typer) -> None:
@@ -94,6 +98,9 @@ def register(app: typer.Typer) -> None:
         if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
         if scenario_file is not None:
+            nodes = read_node_scenario(scenario_file)
+            if nodes is not None:
+                replay_nodes(nodes, as_json)
             made = read_scenario(scenario_file)
         else:
             settings: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
@@ -214,6 +221,17 @@ def read_scenario(path: Path) -> Scenario:
     made: Scenario = read_json(path, Scenario, "scenario")
     protocol(made.protocol)
     made.check()
+    return made
+
+
+def read_node_scenario(path: Path) -> NodeScenario | None:
+    """None if it is a scenario of processes alone."""
+    fields = read_json(path, dict[str, Any], "scenario")
+    if fields.get("driver") != "node":
+        return None
+    from ..netsim import NodeScenario
+
+    made: NodeScenario = read_json(path, NodeScenario, "scenario")
     return made
 
 

@@ -1,8 +1,9 @@
 """A file system in memory that knows what is durable: a power loss keeps that, and of the rest a part.
 
 What was written is in the kernel until the file is synced, and names are until their folder is synced. When the power
-fails, each page that was written may have reached the disk or not, in any order, and the last one may be torn. Names
-reach the disk in the order of their changes. A kill of a program loses nothing.
+fails, each sector of a file may be as it was after any of the writes since the last sync, and so may the file's size:
+later sectors may be there and earlier ones not. Names reach the disk in the order of their changes. A kill of a program
+loses nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 from pathlib import PurePath
 from random import Random
 
-_PAGE = 512  # what a disk writes in one go
+_PAGE = 4_096  # bytes that the kernel writes together
+_SECTOR = 512  # bytes that a disk writes as a whole or not at all
 
 
 class File:
@@ -33,37 +35,48 @@ class File:
         self.pending.append((size, None))
 
     def sync(self) -> None:
+        """The kernel writes whole pages, also what a failed sync had left in them."""
         for offset, data in self.pending:
             _apply(self.durable, offset, data)
+            if data:
+                start = offset // _PAGE * _PAGE
+                end = -(-(offset + len(data)) // _PAGE) * _PAGE
+                _write(self.durable, start, bytes(self.data[start:end]))
+        del self.durable[len(self.data) :]
         self.pending.clear()
 
     def forget_pending(self) -> None:
-        """After a failed sync the kernel takes the pages for clean: no later sync writes them."""
-        self.pending.clear()
+        """After a failed sync the kernel takes the pages for clean: no later sync writes them, unless they change."""
+        self.pending = [change for change in self.pending if change[1] is None]
 
     def lose_power(self, rng: Random) -> None:
-        odds = rng.choice((0.0, 0.5, 0.9, 1.0))
-        for offset, data in self.pending:
-            if data is None:
-                if rng.random() < odds:
-                    _truncate(self.durable, offset)
-                continue
-            for start, piece in _pages(offset, data):
-                if rng.random() < odds:
-                    _write(self.durable, start, piece if rng.random() < 0.9 else piece[: rng.randrange(len(piece) + 1)])
-        self.pending.clear()
+        if self.pending:
+            self.durable = _after_power_loss(self.durable, self.pending, rng)
+            self.pending.clear()
         self.data = bytearray(self.durable)
         self.holder = None
 
 
-def _pages(offset: int, data: bytes) -> list[tuple[int, bytes]]:
-    pieces = []
-    start = 0
-    while start < len(data):
-        end = min(len(data), start + _PAGE - (offset + start) % _PAGE)
-        pieces.append((offset + start, data[start:end]))
-        start = end
-    return pieces
+def _after_power_loss(durable: bytearray, pending: list[tuple[int, bytes | None]], rng: Random) -> bytearray:
+    """Of each sector, the disk has the version after some of the writes; of the size, too."""
+    count = len(pending)
+    style = rng.choice(("none", "all", "first", "any", "any"))
+    same = {"none": 0, "all": count, "first": rng.randint(0, count)}.get(style)
+    versions: dict[int, bytearray] = {}
+
+    def version(number: int) -> bytearray:
+        if number not in versions:
+            versions[number] = bytearray(durable)
+            for change in pending[:number]:
+                _apply(versions[number], *change)
+        return versions[number]
+
+    size = len(version(rng.randint(0, count) if same is None else same))
+    found = bytearray(size)
+    for start in range(0, size, _SECTOR):
+        piece = version(rng.randint(0, count) if same is None else same)[start : min(size, start + _SECTOR)]
+        found[start : start + len(piece)] = piece
+    return found
 
 
 def _write(target: bytearray, offset: int, data: bytes) -> None:
@@ -128,7 +141,8 @@ def _rename(names: dict[str, File | Folder], change: tuple[str, File | Folder | 
 
 
 class Disk:
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, evidence: PurePath) -> None:
+        self.evidence = evidence  # a folder that is always written, and of which nothing is lost
         self._rng = rng
         self._root = Folder()
         self.room: int | None = None  # bytes until the disk is full; none: it has enough
@@ -183,9 +197,16 @@ class Disk:
         entry = self.entry(old)
         if entry is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(old))
-        if old.parent != new.parent:
-            raise NotImplementedError("nodes rename files within a folder")
-        self.folder(new.parent).link(new.name, entry, old.name)
+        if old.parent == new.parent:
+            self.folder(new.parent).link(new.name, entry, old.name)
+            return
+        # A file system has one journal for all folders: a file that moves is never in both, nor in none.
+        for path in (new, old):
+            self.folder(path.parent).sync()
+        self.folder(new.parent).link(new.name, entry)
+        self.folder(old.parent).unlink(old.name)
+        for path in (new, old):
+            self.folder(path.parent).sync()
 
     def unlink(self, path: PurePath) -> None:
         self.file(path)
@@ -194,7 +215,7 @@ class Disk:
     # -- space and failures
 
     def take_room(self, size: int, path: PurePath | str) -> None:
-        if self.room is not None and size > 0:
+        if self.room is not None and size > 0 and self.evidence not in PurePath(path).parents:
             if size > self.room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             self.room -= size
@@ -207,12 +228,11 @@ class Disk:
 
     # -- what happens to disks
 
-    def lose_power(self, survives: PurePath) -> None:
-        """`survives` is a folder of which nothing is lost."""
-        kept = self.copy_of(survives)
+    def lose_power(self) -> None:
+        kept = self.copy_of(self.evidence)
         self._root.lose_power(self._rng)
         if kept is not None:
-            self.replace(survives, kept)
+            self.replace(self.evidence, kept)
 
     def sync_all(self) -> None:
         """As the kernel does sooner or later, and an orderly shutdown of the machine does."""

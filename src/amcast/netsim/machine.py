@@ -35,7 +35,7 @@ class Machine:
     def __init__(self, world: World, name: str, wall_us: int) -> None:
         self.world = world
         self.name = name
-        self.disk = Disk(world.rng("disk", name))
+        self.disk = Disk(world.rng("disk", name), world.evidence)
         self.rng = world.rng("machine", name)
         self.programs: list[Program] = []
         self.started = 0  # programs, ever
@@ -71,7 +71,7 @@ class Machine:
         self.is_on = False
         for program in list(self.programs):
             program.kill(is_silent=True)
-        self.disk.lose_power(self.world.evidence)
+        self.disk.lose_power()
 
 
 class Program:
@@ -218,7 +218,7 @@ class World:
         from .network import Network
 
         self.seed = seed
-        # The trace, by which a run is judged: as if it were written to another machine, it survives a power loss.
+        # The trace, by which a run is judged, survives everything, as if it were written to another machine.
         self.evidence = evidence
         self.scheduler = Scheduler()
         self.scheduler.abandon = self.end

@@ -61,7 +61,9 @@ class NodeSimulation:
         for name in scenario.names():
             machine = self.world.add_machine(name, wall_us)
             machine.sync_us = scenario.sync_us
-            self.nodes[name] = Node(config, name, machine, self._on_problem)
+            node = self.nodes[name] = Node(config, name, machine, self._on_problem)
+            machine.disk.mkdir(node.folder)
+            machine.disk.sync_all()
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
         self.reader: Reader | None = None
@@ -70,7 +72,8 @@ class NodeSimulation:
         self._records_log = records_log
 
     def _on_problem(self, what: str, explanation: str) -> None:
-        self.problems.append((what, f"at {self.world.now} us {explanation}"))
+        if all(what != known for known, _ in self.problems):  # one of a kind is enough
+            self.problems.append((what, f"at {self.world.now} us {explanation}"))
 
     # -- time passes
 
@@ -229,7 +232,10 @@ def _quiet(simulation: NodeSimulation) -> Iterator[None]:
 
 
 def simulate_nodes(scenario: NodeScenario, records_log: bool = False) -> NodeResult:
-    return NodeSimulation(scenario, records_log).run()
+    try:
+        return NodeSimulation(scenario, records_log).run()
+    finally:
+        gc.collect()  # nodes and connections refer to each other, and each has a large buffer
 
 
 def read_scenario(data: bytes) -> NodeScenario:

@@ -142,6 +142,7 @@ class SegmentReader:
     def frames(self) -> Iterator[Frame]:
         data, salt = self.data, self._salt
         view = memoryview(data)
+        numbered_end = self.end  # of the last frame that has records; a note after it may not be durable
         while self.end and (header := unpack_header(data, self.end, salt)):
             body_checksum, count, length, first, high_water = header
             if first < self._number:
@@ -151,8 +152,10 @@ class SegmentReader:
             if len(body) != length or crc32(body, salt) != body_checksum:
                 return
             if high_water == first:
-                self.durable_end = self.end
+                self.durable_end = numbered_end
             self.end = body_at + length
+            if count:
+                numbered_end = self.end
             yield first, count, high_water, body
 
     def high_water_beyond(self) -> int:

@@ -1,0 +1,99 @@
+"""Nodes broken on purpose, each in one small way. If the simulator does not catch one, it has gone blind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amcast.net.disk.records import Durability
+from amcast.netsim import NodeScenario, fuzz_node_scenario
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def _nothing(*args: Any, **named: Any) -> None:
+    return None
+
+
+def unsynced_segments(patch: pytest.MonkeyPatch) -> None:
+    """Records are reported as durable when they are written."""
+    patch.setattr("amcast.net.disk._writer.sync", _nothing)
+
+
+def unsynced_folders(patch: pytest.MonkeyPatch) -> None:
+    """A file is synced, and renamed, and its new name is not synced."""
+    for module in ("files", "_writer", "_recovery", "_segments", "_delivery_files"):
+        patch.setattr(f"amcast.net.disk.{module}.sync_folder", _nothing, raising=False)
+
+
+def snapshot_before_deliveries(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot replaces records before the deliveries that they could repeat are durable."""
+    patch.setattr("amcast.net.node.server.NodeServer._before_snapshot", _nothing)
+
+
+def acknowledgement_before_disk(patch: pytest.MonkeyPatch) -> None:
+    """What a process issues after a record leaves before the disk has the record."""
+
+    def hold(self: Any, size: int, action: Callable[..., None], *args: Any) -> None:
+        action(*args)
+
+    patch.setattr("amcast.net.node._barrier.DiskBarrier.hold", hold)
+
+
+def swallowed_application_errors(patch: pytest.MonkeyPatch) -> None:
+    """A message that the application did not take is left out."""
+    from amcast.net.node.application import Host
+
+    apply = Host._apply
+
+    def lenient(self: Any, message: Any) -> None:
+        if self.position % 5 != 3:
+            apply(self, message)
+        else:
+            self.position += 1
+
+    patch.setattr(Host, "_apply", lenient)
+
+
+def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
+    """Of a process that was started again, the collected run has the first boot alone."""
+    from amcast.net.trace import _intake
+
+    raw_files = _intake.raw_files
+
+    def first_boots(folder: Path, known: Any) -> Any:
+        return [file for file in raw_files(folder, known) if file.boot == 1]
+
+    patch.setattr(_intake, "raw_files", first_boots)
+
+
+@dataclass(frozen=True)
+class NodeMutant:
+    break_: Break
+    kinds: tuple[str, ...]
+    seeds: range  # in which it must be caught
+    protocol: str = "fastcast"
+    durability: Durability = Durability.SYNC
+    replicas: int | None = None
+    groups: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.break_.__name__
+
+    def scenario(self, seed: int) -> NodeScenario:
+        return fuzz_node_scenario(self.protocol, seed, self.kinds, self.replicas, self.groups, self.durability)
+
+
+MUTANTS = (
+    NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
+    NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
+    NodeMutant(snapshot_before_deliveries, ("group-down", "power-loss"), range(20)),
+    NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(10, 30)),
+    NodeMutant(swallowed_application_errors, ("kill",), range(10)),
+    NodeMutant(overlooked_boots, ("kill",), range(10)),
+)

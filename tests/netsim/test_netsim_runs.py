@@ -1,0 +1,111 @@
+"""Whole nodes under faults: nothing acknowledged is lost, and the same scenario makes the same bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from amcast.core import UsageError
+from amcast.net.disk.records import Durability
+from amcast.netsim import (
+    KINDS,
+    NodePlan,
+    NodeScenario,
+    fuzz_node_scenario,
+    fuzz_one_node,
+    parse_node_kinds,
+    shrink_node,
+    simulate_nodes,
+)
+from amcast.netsim.faults import EmptyDisk, Kill, Terminate
+from tests.netsim.node_mutants import swallowed_application_errors
+
+SEEDS = range(4)
+
+
+@pytest.mark.parametrize("protocol", ["fastcast", "basecast", "flexcast", "tree", "skeen", "oam"])
+def test_nothing_is_lost_whatever_happens_to_nodes(protocol: str) -> None:
+    kinds = tuple(kind for kind in KINDS if kind not in ("disk-loss", "old-disk", "flipped-bits"))
+    for seed in SEEDS:
+        result = simulate_nodes(fuzz_node_scenario(protocol, seed, kinds))
+        assert not result.violations, f"seed {seed}: {result.violations[0].explanation}"
+        assert result.acknowledged == result.messages > 0
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_calm_run_delivers_everything_at_every_member(durability: Durability) -> None:
+    made = NodeScenario(protocol="fastcast", messages=12, durability=durability, seed=3)
+    result = simulate_nodes(made)
+    assert not result.violations
+    assert result.acknowledged == 12
+    assert result.boots == 6
+    assert result.run is not None
+    assert result.run.info.complete
+
+
+_PRINT_DIGEST = """
+from amcast.netsim import KINDS, fuzz_node_scenario, simulate_nodes
+for protocol in ("fastcast", "flexcast"):
+    result = simulate_nodes(fuzz_node_scenario(protocol, 7, KINDS))
+    print(result.digest, result.events)
+"""
+
+
+def test_the_same_seed_makes_the_same_bytes_in_any_program() -> None:
+    outputs = set()
+    for number in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": number}
+        made = subprocess.run(
+            [sys.executable, "-c", _PRINT_DIGEST], env=environment, capture_output=True, text=True, check=True
+        )
+        outputs.add(made.stdout)
+    assert len(outputs) == 1
+    assert len(outputs.pop().split()) == 4
+
+
+def test_a_scenario_survives_json() -> None:
+    for seed in range(20):
+        made = fuzz_node_scenario("fastcast", seed, KINDS)
+        assert msgspec.json.decode(msgspec.json.encode(made), type=NodeScenario) == made
+
+
+def test_a_plan_takes_the_disks_of_a_minority_only() -> None:
+    for seed in range(200):
+        made = fuzz_node_scenario("fastcast", seed, KINDS, groups=2, durability=Durability.SYNC)
+        losing = {
+            fault.process for fault in made.plan.faults if fault.kind in ("disk-loss", "old-disk", "flipped-bits")
+        }
+        for group in (1, 2):
+            assert len([name for name in losing if name.startswith(f"g{group}.")]) <= 1
+
+
+def test_a_finding_is_shrunk_to_what_it_needs() -> None:
+    """An application that leaves messages out needs no fault to be caught."""
+    with pytest.MonkeyPatch.context() as patch:
+        swallowed_application_errors(patch)
+        made = fuzz_node_scenario("fastcast", 4, ("kill", "pause"), None, 1, Durability.SYNC)
+        assert fuzz_one_node(made).finding is not None
+        small = shrink_node(made, tries_max=30)
+        assert simulate_nodes(small).violations
+    assert made.plan.faults
+    assert not small.plan.faults
+    assert small.messages < made.messages
+
+
+def test_a_node_that_is_killed_in_its_stop_loses_nothing() -> None:
+    plan = NodePlan((Terminate(300_000, "g1.p0", 100_000, 500), Kill(700_000, "g1.p1", 50_000, 3)))
+    result = simulate_nodes(NodeScenario(protocol="basecast", groups=1, messages=20, plan=plan))
+    assert not result.violations
+    assert result.boots == 5
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(UsageError, match="nodes have no fault 'flood': use all, none, or some of kill, "):
+        parse_node_kinds("kill,flood")
+    made = NodeScenario(protocol="fastcast", plan=NodePlan((EmptyDisk(5, "g9.p0", 10),)))
+    with pytest.raises(UsageError, match=r"fault at 5 us: there is no g9\.p0"):
+        made.check()
