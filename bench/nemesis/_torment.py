@@ -53,7 +53,8 @@ async def torment(
     with small_disks(config) as can_fill:
         ProxiedCluster.create(folder, config)
         possible = [fault for fault in faults if can_fill or fault not in DISK_FAULTS]
-        return await _torment(ProxiedCluster(folder), rounds, Random(seed), clients, possible)
+        rng = Random(f"{protocol} {seed}")  # faults come in another order for each protocol
+        return await _torment(ProxiedCluster(folder), rounds, rng, clients, possible)
 
 
 async def _torment(cluster: ProxiedCluster, rounds: int, rng: Random, clients: int, faults: list[str]) -> Result:
