@@ -22,6 +22,7 @@ from amcast.net.layout import DataLayout, difference, layout_of
 from amcast.net.local import LocalCluster, plan
 from amcast.net.node import _gate, _witnesses
 from amcast.net.node._gate import Gate
+from amcast.net.node._status import status_of
 from amcast.net.node._witnesses import Witnesses, write_peers
 from amcast.net.node.data_folder import DataFolder, State, format_folder, replace_folder
 from amcast.net.node.server import NodeServer
@@ -552,6 +553,25 @@ def test_who_is_alone_and_lost_its_disk_keeps_silent_and_says_why(tmp_path: Path
             restore(cluster, kept)  # the disk was found
             await cluster.start()
             await eventually(cluster.has_leaders, "it goes on")
+
+    run(test)
+
+
+def test_status_says_that_a_process_waits_to_be_taken_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            await send(cluster, 0, 3)
+            await cluster.stop()
+            replace_folder(cluster.config, "g1.p0")
+            await cluster.start("g1.p0", "g1.p1")  # of the two that are up, one has no say: nothing can be decided
+
+            def problem() -> str | None:
+                return status_of(cluster.servers["g1.p0"]).problem
+
+            waits = "lost its disk: waits for its group to take it back"
+            await eventually(lambda: problem() == waits, "it says what it waits for")
+            await cluster.start("g1.p2")
+            await eventually(lambda: problem() is None, "its group has taken it back")
 
     run(test)
 
