@@ -101,6 +101,13 @@ def retry_twice(process: ProcessId, topology: Topology, config: Any, rng: Random
     return made
 
 
+class ForgetsDebts(OrderingGroup):
+    """Takes decided for delivered: keeps nothing for a group that is down, and answers for it."""
+
+    def _owe(self, message: AppMessage) -> tuple[GroupId, ...]:
+        return message.dst
+
+
 class DuplicateTwice(FastCast):
     """Delivers again when a copy of a delivered message arrives."""
 
@@ -225,6 +232,7 @@ MUTANTS = (
     ),
     Mutant("not-fifo", "tree", not_fifo, ORDER, ("reorder",), groups=4),
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
+    Mutant("forgets-debts", "multipaxos", ForgetsDebts, frozenset({"positions", "validity", "agreement"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
     Mutant("skipped-sender", "oam", SkippedSender, ORDER | {"invariant", "agreement"}, groups=3),
 )

@@ -84,6 +84,8 @@ def test_a_cluster_that_was_kept_goes_on_where_it_ended(folder: Path) -> None:
         (["status"], "can't read .amcast/cluster.toml"),
         (["send", "g1", "x"], "can't read .amcast/cluster.toml"),
         (["node", "--config", "none.toml", "--id", "g1.p0"], "can't read none.toml"),
+        (["init", "--config", "none.toml"], "can't read none.toml"),
+        (["replace", "g1.p0"], "can't read .amcast/cluster.toml"),
     ],
 )
 def test_wrong_usage_is_one_line_and_leaves_nothing_behind(words: list[str], problem: str, tmp_path: Path) -> None:
@@ -91,3 +93,44 @@ def test_wrong_usage_is_one_line_and_leaves_nothing_behind(words: list[str], pro
     assert problem in output
     assert len(output.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+CLUSTER = """
+cluster = "shop"
+protocol = "fastcast"
+{id}
+[[process]]
+id = "g1.p0"
+address = "127.0.0.1:7101"
+[[process]]
+id = "g1.p1"
+address = "127.0.0.1:7102"
+[[process]]
+id = "g1.p2"
+address = "127.0.0.1:7103"
+"""
+
+
+def test_folders_of_a_cluster_on_many_machines(tmp_path: Path) -> None:
+    """Formatted once each; what a process is follows from its folder, and never from a file being absent."""
+    config = tmp_path / "cluster.toml"
+    config.write_text(CLUSTER.format(id=""))
+    init = ("init", "--config", "cluster.toml")
+    assert "this cluster has no id: add a line such as id =" in amcast(*init, cwd=tmp_path, code=2)
+    config.write_text(CLUSTER.format(id='id = "5f1c"'))
+    node = ("node", "--config", "cluster.toml", "--id", "g1.p0")
+    output = amcast(*node, cwd=tmp_path, code=2)
+    assert "g1.p0: is not formatted: run `amcast init` if the cluster is new, or `amcast replace` if" in output
+    assert "g1.p0" in amcast(*init, "--id", "g1.p0", cwd=tmp_path)
+    assert "is formatted already" in amcast(*init, cwd=tmp_path, code=2)
+    assert "there is no process 'g1.p7'" in amcast(*init, "--id", "g1.p7", cwd=tmp_path, code=2)
+    output = amcast("replace", "g1.p0", "--config", "cluster.toml", cwd=tmp_path)
+    assert "what g1.p0 had is in" in output
+    assert "start it (`amcast node --config cluster.toml --id g1.p0`)" in output
+    assert (tmp_path / "data" / "g1.p0" / "replaced-1" / "identity").exists()
+
+
+def test_who_is_alone_in_its_group_is_not_replaced(folder: Path) -> None:
+    amcast("up", "-p", "skeen", "--groups", "1", cwd=folder)
+    amcast("down", "--keep", cwd=folder)
+    assert "g1.p0 is alone in its group" in amcast("replace", "g1.p0", cwd=folder, code=2)

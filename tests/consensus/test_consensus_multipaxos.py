@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from amcast.consensus import PaxosConfig
+from amcast.consensus import Decided, PaxosConfig, RemoteLearner, SnapshotDue, StateReceived
 from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.learner import DECIDED_BALLOT
 from amcast.consensus.multipaxos.messages import (
@@ -15,6 +15,7 @@ from amcast.consensus.multipaxos.messages import (
     CatchUp,
     Heartbeat,
     Learn,
+    LearnedRecord,
     LearnerRecord,
     MemberRecord,
     Nack,
@@ -35,8 +36,8 @@ from amcast.consensus.multipaxos.messages import (
     owner_of,
     round_of,
 )
-from amcast.core import encode
-from tests.consensus.paxos_harness import GROUP, Cluster
+from amcast.core import Record, Topology, encode
+from tests.consensus.paxos_harness import GROUP, Box, Cluster
 
 CONFIG = PaxosConfig(tick_us=1, election_ticks=3, retransmit_ticks=2, window=2)
 
@@ -815,3 +816,49 @@ def test_nothing_is_never_handed_up() -> None:
     cluster = running()
     cluster.hand(0, 1, Learn(GROUP, 0, (NOTHING, encode(["a"]))))
     assert cluster[1].applied == {1: encode(["a"])}
+
+
+def remote_learner(records: list[Record] | None = None) -> tuple[RemoteLearner, list[object]]:
+    """A remote learner that holds what it learns, and what it hands up when it starts."""
+    learner = RemoteLearner(GROUP, 3, Topology({GROUP: range(3), 2: (3,)}), replace(CONFIG, snapshot_every=3))
+    if records is not None:
+        learner.recover(records)
+    return learner, learner.on_boot(Box())
+
+
+def learn(learner: RemoteLearner, first: int, *values: bytes) -> Box:
+    box = Box()
+    learner.hold(learner.on_message(0, Learn(GROUP, first, values), box), box)
+    return box
+
+
+def test_a_remote_learner_comes_back_with_all_that_it_holds() -> None:
+    learner, _ = remote_learner()
+    records = learn(learner, 0, b"a", NOTHING).persisted(LearnedRecord)
+    assert records == [LearnedRecord(0, b"a")]
+    assert learner.durable_next == 2
+    learner, handed = remote_learner(records)
+    assert handed == [Decided(0, b"a")]
+    assert (learner.next, learner.durable_next) == (1, 1)
+    assert not learn(learner, 0, b"a").effects  # held already
+    assert learn(learner, 1, NOTHING, b"c").persisted(LearnedRecord) == [LearnedRecord(2, b"c")]
+
+
+def test_a_remote_learners_snapshot_replaces_what_it_wrote_down() -> None:
+    learner, _ = remote_learner()
+    box = Box()
+    decisions = learner.on_message(0, Learn(GROUP, 0, (b"a", b"b", b"c")), box)
+    assert decisions[-1] == SnapshotDue()
+    learner.compact(b"state", box)
+    learner.hold(decisions, box)
+    assert box.persisted(LearnedRecord) == []
+    (snapshot,) = box.persisted(LearnerRecord)
+    _, handed = remote_learner([snapshot, LearnedRecord(3, b"d")])
+    assert handed == [StateReceived(b"state"), Decided(3, b"d")]
+
+
+def test_a_remote_learner_holds_state_at_once() -> None:
+    learner, _ = remote_learner()
+    assert learner.on_message(0, State(GROUP, 7, {}, b"s"), Box()) == [StateReceived(b"s"), SnapshotDue()]
+    learner.compact(b"s", Box())
+    assert learner.durable_next == 7

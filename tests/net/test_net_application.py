@@ -92,6 +92,8 @@ def test_a_broken_connection_is_no_failure_of_ours(tmp_path: Path) -> None:
             server.on_loop_problem({"message": "broken", "exception": ConnectionError(), "transport": object()})
             server.on_loop_problem({"message": "too many files", "exception": OSError(), "socket": object()})
             server.on_loop_problem({"message": "a word of the loop"})
+            abandoned = server.loop.create_future()
+            server.on_loop_problem({"message": "never retrieved", "exception": OSError(), "future": abandoned})
             assert not server.failure.done()
             server.on_loop_problem({"message": "a handler failed", "exception": OSError("disk"), "handle": object()})
             with pytest.raises(OSError, match="disk"):

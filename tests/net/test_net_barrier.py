@@ -104,3 +104,20 @@ def test_in_memory_mode_nothing_waits_and_nothing_is_encoded() -> None:
     driver.perform("a")
     assert (driver.done, driver.barrier.undurable) == (["a"], 0)
     assert (driver.disk.records, driver.disk.snapshots) == ([b"", b""], [2])
+
+
+def test_what_could_not_be_performed_is_tried_again_and_the_rest_waits() -> None:
+    driver = Driver(Durability.SYNC)
+    answers = [False, False, True]
+    driver.barrier.append(Note("1"))
+    driver.barrier.hold(10, lambda: answers.pop(0))
+    driver.perform("after")
+    assert driver.barrier.waiting_bytes > 10
+    for _ in range(2):
+        driver.sync(1)
+        assert driver.barrier.is_up
+        assert driver.done == []
+    driver.sync(1)
+    assert driver.done == ["after"]
+    assert not driver.barrier.is_up
+    assert driver.barrier.waiting_bytes == 0

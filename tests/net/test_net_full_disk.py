@@ -14,8 +14,10 @@ from amcast.net.client.async_client import connect
 from amcast.net.config import Limits
 from amcast.net.disk import _writer
 from amcast.net.disk.records import Durability
+from amcast.net.node.server import NodeServer
 
 from .clusters import Cluster, eventually, run, running
+from .test_net_backfill import FORGETFUL
 from .test_net_cluster import ledgers
 
 LIMIT = 1 << 20
@@ -126,5 +128,37 @@ def test_deliveries_that_a_full_disk_does_not_take_are_counted(tmp_path: Path, m
             await asyncio.gather(*futures)
             await eventually(lambda: node.takes_input, "there is space")
             assert node.deliveries.unflushed_bytes == 0
+
+    run(test)
+
+
+def test_a_state_that_comes_while_the_disk_is_full_waits_for_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delivery log must note where it goes on, and can't."""
+
+    async def test() -> None:
+        machines = ledgers(groups=1)
+        async with (
+            running(tmp_path / "c", machines=dict(machines), **FORGETFUL) as cluster,
+            connect(cluster.config) as client,
+        ):
+            for number in range(5):
+                await client.multicast(["g1"], b"%d" % number)
+            await cluster.stop("g1.p2")
+            for number in range(5, 50):
+                await client.multicast(["g1"], b"%d" % number)
+            disk = FullFolder(monkeypatch, cluster.config.data_folder("g1.p2") / "deliveries")
+            machines["g1.p2"].lines = []
+            server = cluster.servers["g1.p2"] = NodeServer(cluster.config, "g1.p2", machines["g1.p2"])
+            disk.is_full = True
+            await server.start()
+            await eventually(lambda: server.node.waits_for_space, "a state came")
+            assert server.node.deliveries.next <= 5
+            assert "full" in ((await client.status(server.node.id)).problem or "")
+            assert not server.failure.done()
+            disk.is_full = False
+            await eventually(lambda: len(machines["g1.p2"].lines) == 50, "it catches up")
+            assert machines["g1.p2"].lines == machines["g1.p0"].lines
 
     run(test)

@@ -131,6 +131,7 @@ def test_a_node_that_fails_while_a_snapshot_waits_for_it_ends(tmp_path: Path, mo
             async with connect(cluster.config) as client:
                 futures = await take_many(cluster, client, disk)
                 server.fail(RuntimeError("as if a handler had failed"))
+                server.failure.exception()  # it is seen
                 disk.may_sync.set()
                 await cluster.stop()
                 assert len(machine.lines) == 1

@@ -17,6 +17,7 @@ from amcast.sim.faults import (
     KINDS,
     AnyFault,
     Crash,
+    CrashGroup,
     CrashLeader,
     CutLeader,
     Duplicating,
@@ -27,6 +28,7 @@ from amcast.sim.faults import (
     Reordering,
     Skew,
 )
+from amcast.sim.fuzz import violations_of
 from amcast.trace import NULL
 from amcast.workload import Micro
 
@@ -39,6 +41,8 @@ EVERY_FAULT: list[tuple[AnyFault, str]] = [
     (Crash(5, 6, None, 2), "t=5 us: c6 crashes after 2 more sends for good"),
     (Crash(5, 0, 90, 1, "1b"), "t=5 us: g1.p0 crashes after 1 more sends of 1b, restarts 90 us later"),
     (CrashLeader(5, 2, 90), "t=5 us: the leader of g2 crashes, restarts 90 us later"),
+    (CrashGroup(5, 2, 90), "t=5 us: all of g2 crashes, restarts 90 us later"),
+    (CrashGroup(5, 2, 90, 7), "t=5 us: all of g2 crashes, restarts 90 us later, one by one within 7 us"),
     (Pause(5, 3, 90), "t=5 us: g2.p0 pauses for 90 us"),
     (PauseLeader(5, 1, 90), "t=5 us: the leader of g1 pauses for 90 us"),
     (CutLeader(5, 1, 90), "t=5 us: the leader of g1 is cut off from the others for 90 us"),
@@ -91,6 +95,7 @@ def test_a_plan_ends_when_its_last_fault_is_over() -> None:
     assert FaultPlan((Crash(10, 0, 90), Lossy(20, 0.5, 30))).end_us() == 100
     assert FaultPlan((Crash(10, 0, 90, after_sends=1),)).end_us() == 100 + FUSE_US
     assert FaultPlan((Skew(10, 0, 5, 0.1),)).end_us() == 10
+    assert FaultPlan((CrashGroup(10, 1, 80, 9),)).end_us() == 99
 
 
 def test_a_plan_without_one_of_its_faults() -> None:
@@ -136,9 +141,30 @@ def test_a_random_plan_stays_within_what_protocols_survive(replicas: int) -> Non
 def test_random_plans_draw_every_kind_and_nothing_else() -> None:
     seen = {type(fault) for seed in range(300) for fault in drawn(seed).faults}
     assert seen == {type(fault) for fault, _ in EVERY_FAULT}
-    for kind in ("loss", "pause", "partition", "skew"):
+    for kind in ("loss", "pause", "partition", "skew", "group-down"):
         assert {f.kind for seed in range(20) for f in drawn(seed, kinds=(kind,)).faults} == {kind}
     assert random_plan(TOPOLOGY, (), PlanSize(), Random(1)) == FaultPlan()
+
+
+def test_random_plans_lose_some_disks_twice() -> None:
+    """One disk twice counts as one: the group survives it."""
+    twice = 0
+    for seed in range(200):
+        plan = drawn(seed)
+        lost = [f.process for f in plan.faults if isinstance(f, Crash) and not f.keeps_disk]
+        twice += len(lost) - len(set(lost))
+        plan.check(TOPOLOGY)
+    assert twice > 20
+
+
+def test_a_group_that_is_down_stops_and_comes_back_one_by_one() -> None:
+    plan = FaultPlan((CrashGroup(1_000, 2, 20_000, 10_000),))
+    result = simulate(scenario("fastcast", groups=2, clients=2, messages=30, plan=plan, seed=4))
+    faults = [(f.process, f.what, f.t_us) for f in result.run().faults]
+    members = TOPOLOGY.members(2)
+    assert faults[:3] == [(p, "crash", 1_000) for p in members]
+    assert faults[3:] == [(p, "restart", 21_000 + 5_000 * i) for i, p in enumerate(members)]
+    assert violations_of(result) == ()
 
 
 def test_a_random_plan_is_a_function_of_its_seed() -> None:
@@ -159,6 +185,8 @@ def test_a_random_plan_is_a_function_of_its_seed() -> None:
         ((Skew(1, 99, 5, 0.0),), "there is no process 99"),
         ((Partition(1, (0, 99), 5),), "there is no process 99"),
         ((CrashLeader(1, 9, 5),), "no group g9"),
+        ((CrashGroup(1, 9, 5),), "no group g9"),
+        ((CrashGroup(1, 1, 5, -1),), "spread_us is 0 or more"),
         ((CutLeader(1, 9, 5),), "no group g9"),
         ((PauseLeader(1, 9, 5),), "no group g9"),
     ],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amcast.consensus import PaxosConfig
 from amcast.core import BadFrameError, UsageError
 from amcast.protocols import PROTOCOLS
 from amcast.sim import FaultPlan, scenario, simulate
-from amcast.sim.faults import Crash, Pause
+from amcast.sim.faults import KINDS, Crash, CrashGroup, CrashLeader, Pause
+from amcast.sim.fuzz import fuzz_scenario, violations_of
+from amcast.sim.run import Simulation
 from amcast.workload import Micro
 from tests.cli.cli_harness import Cli
 
@@ -62,3 +66,40 @@ def test_a_process_that_restarts_is_no_longer_paused() -> None:
     plan = FaultPlan((Pause(0, 0, 10_000_000), Crash(20_000, 0, 10_000)))
     made = scenario("skeen", groups=1, clients=1, messages=1, interval_us=1, workload=Micro(1, 1), plan=plan)
     assert simulate(made).run().deliveries.t_us.max() < 10_000_000
+
+
+@pytest.mark.parametrize("name", ["multipaxos", "sequencer"])
+def test_a_group_that_was_down_gets_all_that_was_ordered_for_it(name: str) -> None:
+    """The history of the ordering group is shorter than what it orders meanwhile, and its log is too."""
+    plan = FaultPlan((CrashGroup(20_000, 2, 400_000), CrashLeader(300_000, 1, 30_000)))
+    paxos = PaxosConfig(snapshot_every=2, lag_max=1)
+    load = {"messages": 60, "interval_us": 10_000, "workload": Micro(1, 2)}
+    made = scenario(name, groups=3, replicas=3, history_max=1, paxos=paxos, plan=plan, seed=5, **load)
+    result = simulate(made)
+    assert violations_of(result) == ()
+    run = result.run()
+    assert not any(fault.what == "restored" for fault in run.faults if fault.process in run.info.groups[1].processes)
+
+
+@pytest.mark.parametrize("limit", [{"owed_max": 3}, {"owed_bytes": 40}])
+def test_a_group_that_is_down_costs_bounded_memory_and_does_not_stop_the_others(limit: dict[str, int]) -> None:
+    plan = FaultPlan((CrashGroup(5_000, 2, 1_500_000),))
+    load = {"clients": 4, "messages": 200, "interval_us": 20_000, "workload": Micro(1, 2, 10)}
+    made = scenario("multipaxos", groups=3, plan=plan, options=limit, seed=5, **load)
+    simulation = Simulation(made)
+    leader: Any = simulation.process(0)
+    owed: list[int] = []
+    for at in range(100_000, 1_500_000, 100_000):
+        simulation.loop.at(at, lambda: owed.append(len(leader._debts[2].owed)))
+    result = simulation.run()
+    assert violations_of(result) == ()
+    assert 0 < max(owed) <= 4
+    rows = result.run().deliveries
+    down = (rows.t_us > 100_000) & (rows.t_us < 1_500_000)
+    assert set(rows.process[down].tolist()) == {0, 1, 2, 6, 7, 8}
+    assert down.sum() > 100
+
+
+def test_a_snapshot_waits_for_the_deliveries_before_it() -> None:
+    """Otherwise a crash leaves a snapshot that covers them, and nobody who made them."""
+    assert violations_of(simulate(fuzz_scenario("skeen", 35, KINDS, replicas=1))) == ()

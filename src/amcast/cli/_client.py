@@ -113,7 +113,7 @@ async def _tail(observer: Observer, group: str, position: int, count: int | None
                     line = msgspec.json.encode(document).decode()
                 else:
                     text = message.payload.decode(errors="replace")
-                    line = f"{delivery.position:>8}  {message_name(message.id):<16}  {','.join(dst):<8}  {text}"
+                    line = f"{delivery.position:>8}  {message_name(message.id):<18}  {','.join(dst):<8}  {text}"
                 sys.stdout.write(line + "\n")
                 sys.stdout.flush()
                 seen += 1

@@ -1,7 +1,7 @@
 """Ordering inside a group: one replicated log a group."""
 
 from .base import Decided, Decision, Elected, Log, LogWire, SnapshotDue, StateReceived, StateWanted
-from .multipaxos import Learner, MultiPaxos, PaxosConfig, PaxosMessage, PaxosRecord
+from .multipaxos import Learner, MultiPaxos, PaxosConfig, PaxosMessage, PaxosRecord, RemoteLearner
 from .solo import Solo, SoloRecord
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "PaxosConfig",
     "PaxosMessage",
     "PaxosRecord",
+    "RemoteLearner",
     "SnapshotDue",
     "Solo",
     "SoloRecord",

@@ -34,9 +34,6 @@ from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 
 _RESEND = "adapter.resend"
-_CHUNK = 512  # bodies in one resent frame
-_CHUNK_BYTES = 4 << 20  # fewer bodies, if these reach so many bytes
-_AHEAD = 4_096  # bodies kept that arrived before their turn
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="submit"):
@@ -207,7 +204,7 @@ class ReplicatedAutomaton(Replica):
         for seq, body in enumerate(frame.bodies, frame.first):
             if seq < stream.proposed:
                 stream.acknowledged = -1  # the sender missed the acknowledgement: send it again
-            elif seq < stream.proposed + _AHEAD:
+            elif seq < stream.proposed + self._config.ahead_max:
                 stream.ahead[seq] = body
         while (body := stream.ahead.pop(stream.proposed, None)) is not None:
             self._log.propose(FromGroup(frame.source, stream.proposed, body), out)
@@ -264,10 +261,10 @@ class ReplicatedAutomaton(Replica):
     def _resend(self, group: GroupId, stream: OutStream, out: Outbox) -> None:
         bodies: list[Any] = []
         size = 0
-        for body in islice(stream.bodies, _CHUNK):
+        for body in islice(stream.bodies, self._config.resend_max):
             bodies.append(body)
             size += len(encode(body))
-            if size >= _CHUNK_BYTES:
+            if size >= self._config.resend_bytes:
                 break
         out.send_all(self._topology.members(group), self._types.frame(self._group, stream.first, tuple(bodies)))
 

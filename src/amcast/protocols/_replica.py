@@ -45,6 +45,7 @@ from ..core import (
 from ..core.batch import count_messages
 from ..core.ids import SEQ_BITS
 from ._messages import Reply, Start
+from ._owed import OwedMessage
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +53,9 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resend_us: int = 50_000  # how long a group waits for another one to answer before it sends again
     history_max: int = 4_096  # deliveries kept for replicas that were away
     history_bytes: int = 4 << 20  # fewer are kept if their payloads are larger than this together
+    resend_max: int = 512  # what one group tells another, in one frame that is sent again
+    resend_bytes: int = 4 << 20  # less, if it reaches so many bytes
+    ahead_max: int = 4_096  # what is kept of another group's that arrived before its turn
 
 
 class DeliveriesState(msgspec.Struct, array_like=True):
@@ -109,16 +113,28 @@ class Deliveries:
             size -= len(message.payload)
         self._latest_count, self._latest_bytes = count, size
 
+    def count(self, group: GroupId) -> int:
+        """How many messages were delivered in a group: the position of its next one."""
+        return self._counts.get(group, 0)
+
     def dump(self) -> DeliveriesState:
         return DeliveriesState(self._counts, list(self._latest))
 
-    def load(self, state: DeliveriesState, out: Outbox) -> None:
-        """Takes over another replica's deliveries, and delivers those that this process has not delivered yet."""
+    def load(self, state: DeliveriesState, out: Outbox, owed: Sequence[OwedMessage] = ()) -> None:
+        """Takes over another replica's deliveries, and delivers those that this process has not delivered yet.
+
+        `owed` are deliveries of this process's group up to its last one; some may be older than the latest.
+        """
         behind = self._counts.get(self._group, 0)
         mine = [(message, ts) for message, ts in state.latest if self._group in message.dst]
         position = state.counts.get(self._group, 0) - sum(message.count for message, _ in mine)
-        if behind < position:
-            out.restored(position)
+        older = [each for each in owed if each.position < position]
+        first = older[0].position if older else position
+        if behind < first:
+            out.restored(first)
+        for each in older:
+            if each.position >= behind:
+                out.deliver(each.position, each.message, each.ts)
         for message, ts in mine:
             if position >= behind:
                 out.deliver(position, message, ts)
@@ -283,7 +299,8 @@ class Replica(Process):
     def _send_forwarded(self, out: Outbox) -> None:
         if self._forwarding:
             forwarding, self._forwarding = self._forwarding, []
-            out.send(self._leader(self._group), Start(tuple(forwarding)))
+            assert self._log.leader is not None, "a message is forwarded to a leader that is known"
+            out.send(self._log.leader, Start(tuple(forwarding)))
 
     def _leader(self, group: GroupId) -> ProcessId:
         """Who leads a group, as far as this process knows. Whoever answers for the group corrects a wrong guess."""

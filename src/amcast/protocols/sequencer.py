@@ -37,14 +37,13 @@ from typing import Any
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire
 from ._client import Ingress
 from ._messages import IngressMessage
-from ._replica import ReplicaConfig
 from ._spec import ORDER, SAMPLE, ProtocolSpec
-from .multipaxos import OrderingGroup, ordering_group
+from .multipaxos import Held, OrderingConfig, OrderingGroup, _fuzz_options, ordering_group
 
 _DUE = "sequencer.due"
 
 
-class SequencerConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
+class SequencerConfig(OrderingConfig, frozen=True, forbid_unknown_fields=True):
     compensates: bool = True  # false: the plain sequencer
     inertia: float = 0.95  # the paper's alpha: how little one observation changes a delay
 
@@ -135,6 +134,7 @@ class Sequencer(OrderingGroup):
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _DUE:
             self._release(out)
+            self._send_replies(out)
         else:
             super().on_timer(key, out)
 
@@ -150,13 +150,15 @@ class Sequencer(OrderingGroup):
         message = data.message
         if self._seen.is_known(message.id):
             if self._log.is_leader:
-                self._reply(message.sender, message.id, message.dst)
+                self._on_known(message)
         elif message.id not in self._received:
             due = out.now_us + self._compensation.of(message.sender)
             self._received[message.id] = (data, due)
             self._held_count += 1
             heappush(self._held, (due, self._held_count, data))
             self._release(out)
+        elif self._log.is_leader and self._received[message.id][1] <= out.now_us:
+            self._propose(message, out)  # it found no room before, or it is on its way into the log
 
     # -- optimistic delivery, and the sequencer's order
 
@@ -211,6 +213,11 @@ class Sequencer(OrderingGroup):
         for data, _ in self._received.values():
             self._propose(data.message, out)
 
+    def _on_room(self, out: Outbox) -> None:
+        for data, due in self._received.values():
+            if due <= out.now_us:
+                self._propose(data.message, out)
+
     def _load(self, state: bytes, out: Outbox) -> None:
         super()._load(state, out)
         self._last_ordered = None
@@ -228,8 +235,9 @@ SPEC = ProtocolSpec(
     delays={"optimistic": 1, "local": 1, "global": 2},  # local: to the sequencer's own group
     build=Sequencer,
     config=SequencerConfig,
-    messages=Data,
-    samples=(Data(SAMPLE, 5),),
+    messages=Data | Held,
+    samples=(Data(SAMPLE, 5), Held(5)),
+    fuzz_options=_fuzz_options,
     ingress_groups=ordering_group,
     ingress=DataIngress,
     ingress_messages=Data,

@@ -1,8 +1,8 @@
 """Faults as data: a plan can be printed, saved, replayed and shrunk.
 
 A random plan stays within what the protocols claim to survive: in each group at most a minority is gone for good or
-loses its disk, and at the end every link works and everyone else is up. In between anything goes, a group without a
-majority included: it must stop, and go on when it can.
+loses its disk (one of these perhaps twice), and at the end every link works and everyone else is up. In between
+anything goes, a group without a majority or with nobody up included: it must stop, and go on when it can.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ class CrashLeader(Fault, frozen=True, tag="crash-leader"):
     group: GroupId
     down_us: int
     after_sends: int | None = None
+
+
+class CrashGroup(Fault, frozen=True, tag="crash-group"):
+    """Stops all of a group. Its members restart one by one: the first after `down_us`, the last `spread_us` later."""
+
+    kind: ClassVar[str] = "group-down"
+    group: GroupId
+    down_us: int
+    spread_us: int = 0
 
 
 class Pause(Fault, frozen=True, tag="pause"):
@@ -110,11 +119,34 @@ class Skew(Fault, frozen=True, tag="skew"):
     drift: float
 
 
-AnyFault = Crash | CrashLeader | Pause | PauseLeader | Partition | CutLeader | Lossy | Duplicating | Reordering | Skew
+AnyFault = (
+    Crash
+    | CrashLeader
+    | CrashGroup
+    | Pause
+    | PauseLeader
+    | Partition
+    | CutLeader
+    | Lossy
+    | Duplicating
+    | Reordering
+    | Skew
+)
 
 FUSE_US = 50_000  # a process that was to crash while sending, and sends nothing, crashes after so long anyway
 
-KINDS = ("crash", "disk-loss", "sender-crash", "pause", "partition", "loss", "duplicate", "reorder", "skew")
+KINDS = (
+    "crash",
+    "disk-loss",
+    "sender-crash",
+    "pause",
+    "partition",
+    "loss",
+    "duplicate",
+    "reorder",
+    "skew",
+    "group-down",
+)
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,11 +154,11 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def end_us(self) -> int:
         """When the last fault is over."""
-        return max((_end(fault) for fault in self.faults), default=0)
+        return max(map(_end, self.faults), default=0)
 
     def check(self, topology: Topology) -> None:
         """Refuses what makes no sense, and what no protocol could survive."""
-        gone: dict[GroupId, int] = {}
+        gone: dict[GroupId, set[ProcessId]] = {}
         for fault in self.faults:
             problem = _problem(fault, topology)
             if problem is not None:
@@ -134,8 +166,8 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk):
                 group = topology.group_of(fault.process)
                 if group is not None:
-                    gone[group] = gone.get(group, 0) + 1
-                    if 2 * gone[group] >= len(topology.members(group)):
+                    gone.setdefault(group, set()).add(fault.process)
+                    if 2 * len(gone[group]) >= len(topology.members(group)):
                         raise UsageError(
                             f"the fault plan leaves group g{group} without a majority for ever: "
                             "let fewer of its processes crash for good or lose their disk"
@@ -157,8 +189,10 @@ def _problem(fault: AnyFault, topology: Topology) -> str | None:
     if not 0 <= getattr(fault, "probability", 0.0) <= 1:
         return "a probability is between 0 and 1"
     match fault:
-        case CrashLeader() | PauseLeader() | CutLeader() if not topology.has_group(fault.group):
+        case CrashLeader() | CrashGroup() | PauseLeader() | CutLeader() if not topology.has_group(fault.group):
             return f"there is no group g{fault.group}"
+        case CrashGroup() if fault.spread_us < 0:
+            return "the last member can't restart before the first one: spread_us is 0 or more"
         case Crash() if topology.group_of(fault.process) is None and fault.down_us is not None:
             return f"client {fault.process} can't restart: it would use its message ids again; leave out down_us"
         case Partition() if not fault.side:
@@ -178,6 +212,8 @@ def _end(fault: AnyFault) -> int:
     if isinstance(fault, Crash | CrashLeader):
         waits = 0 if fault.after_sends is None else FUSE_US
         return fault.at_us + waits + (fault.down_us or 0)
+    if isinstance(fault, CrashGroup):
+        return fault.at_us + fault.down_us + fault.spread_us
     return fault.at_us if isinstance(fault, Skew) else fault.at_us + fault.for_us
 
 
@@ -195,6 +231,9 @@ def _describe(fault: AnyFault, topology: Topology) -> str:
                 text += f", restarts {'' if fault.keeps_disk else 'WITHOUT ITS DISK '}{fault.down_us} us later"
         case CrashLeader():
             text = f"the leader of g{fault.group} crashes, restarts {fault.down_us} us later"
+        case CrashGroup():
+            spread = f", one by one within {fault.spread_us} us" if fault.spread_us else ""
+            text = f"all of g{fault.group} crashes, restarts {fault.down_us} us later{spread}"
         case Pause():
             text = f"{name(fault.process)} pauses for {fault.for_us} us"
         case PauseLeader():
@@ -241,10 +280,33 @@ def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng:
         return FaultPlan()
     drawer = _Drawer(topology, size, rng)
     faults: list[AnyFault] = []
-    for _ in range(rng.randint(1, size.faults_max)):
-        faults.extend(drawer.draw(rng.choice(kinds)))
+    of_members = tuple(kind for kind in kinds if kind != CrashGroup.kind)
+    for _ in range(rng.randint(1, size.faults_max) if of_members else 0):
+        faults.extend(drawer.draw(rng.choice(of_members)))
+    # From a stream of their own, so that the faults above stay what they were.
+    faults += _draw_more(topology, kinds, size, faults, Random(rng.getrandbits(64)))
     faults.sort(key=lambda fault: fault.at_us)
-    return FaultPlan(tuple(faults))
+    return FaultPlan(tuple(faults[: size.faults_max]))
+
+
+def _draw_more(
+    topology: Topology, kinds: tuple[str, ...], size: PlanSize, faults: list[AnyFault], rng: Random
+) -> list[AnyFault]:
+    """Faults that strike what is struck already: a disk that is lost again, a group of which nobody is left."""
+    more: list[AnyFault] = []
+    for fault in faults:
+        if isinstance(fault, Crash) and not fault.keeps_disk and fault.down_us is not None and rng.random() < 0.4:
+            # Soon after its restart the process is not taken back yet.
+            at = fault.at_us + fault.down_us + rng.randrange(1, rng.choice((5_000, size.window_us)))
+            if at < size.window_us:
+                more.append(Crash(at, fault.process, rng.randrange(1, size.last_us), keeps_disk=False))
+    for _ in range(rng.choice((0, 0, 1, 2)) if CrashGroup.kind in kinds else 0):
+        at = rng.randrange(size.window_us)
+        group = rng.choice(topology.groups)
+        down = rng.randrange(1, size.window_us + size.last_us - at)
+        spread = rng.randrange(size.last_us) if rng.random() < 0.5 else 0
+        more.append(CrashGroup(at, group, down, min(spread, size.window_us + size.last_us - at - down)))
+    return more
 
 
 class _Drawer:

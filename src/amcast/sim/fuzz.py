@@ -15,13 +15,24 @@ import msgspec
 from ..check import Report, Violation, check_run
 from ..consensus import PaxosConfig
 from ..core import Latency, message_name
-from ..protocols import ProtocolSpec, protocol
+from ..protocols import ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Micro
 from .faults import PlanSize, random_plan
 from .run import SimResult, simulate
 from .scenario import Scenario
 
 _SIZE = PlanSize()
+_LIMITS = (  # of a log: what is small in a fuzz, and large in practice
+    "window",
+    "window_bytes",
+    "value_bytes",
+    "snapshot_every",
+    "snapshot_bytes",
+    "lag_max",
+    "lag_bytes",
+    "learn_chunk",
+    "learn_bytes",
+)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -84,6 +95,7 @@ def fuzz_scenario(
     if spec.takes_batches:
         drawn = _with_batches(drawn, Random(f"fuzz/batch/{seed}"))
     drawn = _with_limits(drawn, Random(f"fuzz/limits/{seed}"))
+    drawn = _with_small_numbers(drawn, Random(f"fuzz/numbers/{seed}"))
     plan = random_plan(drawn.topology(), kinds, size, rng)
     made = msgspec.structs.replace(drawn, plan=plan)
     made.check()
@@ -110,6 +122,32 @@ def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
         learn_bytes=rng.choice((1, 100)),
     )
     return msgspec.structs.replace(drawn, paxos=paxos)
+
+
+def _with_small_numbers(drawn: Scenario, rng: Random) -> Scenario:
+    """In half of the runs numbers that are large in practice are small, each for itself, and so reached in a run."""
+    if rng.random() < 0.5:
+        return drawn
+
+    def small(usual: int, least: int = 1) -> int:
+        return rng.choice((usual, least, rng.randint(least, 4), rng.randint(least, 30)))
+
+    paxos = msgspec.structs.replace(
+        drawn.paxos,
+        window=small(drawn.paxos.window),
+        snapshot_every=small(drawn.paxos.snapshot_every),
+        lag_max=small(drawn.paxos.lag_max, 0),
+        learn_chunk=small(drawn.paxos.learn_chunk),
+    )
+    config = drawn.replica_config()
+    own = {name: small(getattr(config, name)) for name in ("resend_max", "ahead_max")}
+    return msgspec.structs.replace(
+        drawn,
+        paxos=paxos,
+        history_max=small(drawn.history_max, 0),
+        history_bytes=rng.choice((drawn.history_bytes, 0, rng.randrange(400))),
+        options={**drawn.options, **own, "resend_bytes": rng.choice((config.resend_bytes, 1, 100))},
+    )
 
 
 def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[str, Any]:
@@ -183,8 +221,14 @@ def _smaller(made: Scenario) -> list[Scenario]:
         candidates.append(replace(made, plan=plan(made.plan.faults[:half])))
     candidates += [replace(made, messages=n) for n in (made.messages // 2, made.messages - 1) if 1 <= n < made.messages]
     candidates += [replace(made, plan=made.plan.without(index)) for index in range(count)]
+    usual = ReplicaConfig()
     calmer = {"sync_us": 0, "fifo": True, "batch": 1, "burst": 1, "options": {}}
+    calmer |= {"history_max": usual.history_max, "history_bytes": usual.history_bytes}
     for field, value in calmer.items():
         if getattr(made, field) != value:
             candidates.append(replace(made, **{field: value}))
+    for field in _LIMITS:
+        value = getattr(usual.paxos, field)
+        if getattr(made.paxos, field) != value:
+            candidates.append(replace(made, paxos=replace(made.paxos, **{field: value})))
     return candidates

@@ -9,6 +9,7 @@ from .faults import (
     FUSE_US,
     AnyFault,
     Crash,
+    CrashGroup,
     CrashLeader,
     CutLeader,
     Duplicating,
@@ -58,6 +59,11 @@ class Injector:
                 leader = self._leader(fault.group)
                 if leader is not None:
                     self._crash(leader, fault)
+            case CrashGroup():
+                members = self._topology.members(fault.group)
+                for index, member in enumerate(members):
+                    later = fault.spread_us * index // max(1, len(members) - 1)
+                    self._crash_now(_Down(member, fault.down_us + later, True))
             case Pause():
                 self._pause(fault.process, fault.for_us)
             case PauseLeader():

@@ -128,6 +128,7 @@ class Machine(Outbox):
         self._fuse_crash: Callable[[], None] = _nothing
         self._syncing = False
         self._held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # effects that wait for the disk
+        self._held_writes = 0  # records among them: a snapshot, and what was written after it
         self._is_gated = False  # whether effects can't be performed at once: a sync, a crash, or one that is due
 
     # -- boots
@@ -146,6 +147,7 @@ class Machine(Outbox):
         self._draining = False
         self._paused_until = 0
         self._held.clear()
+        self._held_writes = 0
         self._syncing = False
         self._fuse = -1
         self._disk.crash(self._rng)
@@ -352,7 +354,19 @@ class Machine(Outbox):
     def _write(self, record: Record, is_snapshot: bool) -> None:
         if not self.is_up:
             return
-        self._disk.write(encode(record), is_snapshot)
+        if self._syncing and (is_snapshot or self._held_writes):
+            # A snapshot replaces the records from which deliveries before it could be made again: these come first.
+            self._held_writes += 1
+            self._held.append((self._write_held, (encode(record), is_snapshot)))
+        else:
+            self._write_now(encode(record), is_snapshot)
+
+    def _write_held(self, record: bytes, is_snapshot: bool) -> None:
+        self._held_writes -= 1
+        self._write_now(record, is_snapshot)
+
+    def _write_now(self, record: bytes, is_snapshot: bool) -> None:
+        self._disk.write(record, is_snapshot)
         if not self._sync_us:
             self._disk.sync_all()
         elif self._syncing:
@@ -385,3 +399,5 @@ class Machine(Outbox):
                 self._begin_sync()
                 return
             action(*args)  # a crash in here empties the queue
+            if self._syncing:
+                return  # it wrote a record

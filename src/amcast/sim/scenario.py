@@ -35,7 +35,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: dict[str, Any] = {}  # the protocol's own, such as wrong_guesses
     paxos: PaxosConfig
     resend_us: int
-    history_max: int = 4_096
+    history_max: int = ReplicaConfig().history_max
+    history_bytes: int = ReplicaConfig().history_bytes
     retry_us: int
     plan: FaultPlan = FaultPlan()
     patience_us: int  # without progress for so long after the last fault, a run is stuck
@@ -49,11 +50,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
 
     def replica_config(self) -> ReplicaConfig:
-        fields: dict[str, Any] = {"paxos": self.paxos, "resend_us": self.resend_us, "history_max": self.history_max}
+        fields: dict[str, Any] = {
+            "paxos": self.paxos,
+            "resend_us": self.resend_us,
+            "history_max": self.history_max,
+            "history_bytes": self.history_bytes,
+        }
         try:
             return msgspec.convert({**fields, **self.options}, self.spec().config)
         except msgspec.ValidationError as error:
-            own = [name for name in self.spec().config.__struct_fields__ if name not in fields]
+            own = [name for name in self.spec().config.__struct_fields__ if name not in ReplicaConfig.__struct_fields__]
             known = f"its options are {', '.join(own)}" if own else "it has none"
             raise UsageError(f"not an option of {self.protocol}: {error}; {known}") from error
 

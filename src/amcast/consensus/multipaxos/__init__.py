@@ -4,5 +4,6 @@ from .config import PaxosConfig
 from .learner import Learner
 from .log import MultiPaxos
 from .messages import PaxosMessage, PaxosRecord
+from .remote import RemoteLearner
 
-__all__ = ["Learner", "MultiPaxos", "PaxosConfig", "PaxosMessage", "PaxosRecord"]
+__all__ = ["Learner", "MultiPaxos", "PaxosConfig", "PaxosMessage", "PaxosRecord", "RemoteLearner"]

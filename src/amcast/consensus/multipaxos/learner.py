@@ -83,6 +83,11 @@ class Learner(Log):
     def leader(self) -> ProcessId | None:
         return owner_of(self.leader_ballot)
 
+    @property
+    def durable_next(self) -> int:
+        """The first instance that a restart would need again."""
+        return self.snapshot_next
+
     def recover(self, records: Sequence[Record]) -> None:
         """A remote learner starts from its last snapshot and learns the rest of the log again."""
         for record in records:
@@ -229,7 +234,7 @@ class Learner(Log):
         if not self.is_member(sender) or message.ballot < self.leader_ballot:
             return []
         self.leader_ballot = message.ballot
-        out.send(sender, HeartbeatAck(self.group, message.ballot, self.snapshot_next))
+        out.send(sender, HeartbeatAck(self.group, message.ballot, self.durable_next))
         self._ask_if_stuck(sender, message.decided, out)
         self.truncate(min(message.floor, self.next))
         return []

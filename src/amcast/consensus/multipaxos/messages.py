@@ -185,15 +185,22 @@ class SnapshotRecord(Record, frozen=True, tag="snapshot"):
     votes: tuple[Vote, ...]
 
 
+class LearnedRecord(Record, frozen=True, tag="learned"):
+    """A remote learner has learned this instance since its last snapshot."""
+
+    instance: int
+    value: bytes
+
+
 class LearnerRecord(Record, frozen=True, tag="learner"):
-    """All that a remote learner keeps."""
+    """A remote learner's snapshot."""
 
     next: int
     incarnations: dict[ProcessId, Incarnation]
     state: bytes
 
 
-PaxosRecord = LearnerRecord | MemberRecord | PromiseRecord | VoteRecord | SnapshotRecord
+PaxosRecord = LearnedRecord | LearnerRecord | MemberRecord | PromiseRecord | VoteRecord | SnapshotRecord
 
 # A value is a msgpack array of entries, nothing at all (a gap that a new leader closed), or the log's own command
 # behind a byte that msgpack never uses.

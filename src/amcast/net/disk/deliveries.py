@@ -30,7 +30,7 @@ from ._delivery_files import OVERHEAD_BYTES, DeliveryFiles, PositionGoneError, s
 from .files import CorruptLogError, is_full, locked
 from .records import SEGMENT_BYTES, Durability
 
-__all__ = ["DeliveryLog", "PositionGoneError"]
+__all__ = ["DeliveryLog", "PositionGoneError", "size_of"]
 
 _WINDOW_MESSAGES = 65_536
 _WINDOW_BYTES = 128 << 20

@@ -13,8 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ...core import BATCH_LIMIT, GroupId, StampedMessage
-from ..disk._delivery_files import size_of
-from ..disk.deliveries import DeliveryLog
+from ..disk.deliveries import DeliveryLog, size_of
 from ..disk.files import lacks_space
 from ..wire.control import DeliveriesQuery, Gone, StoredDeliveries
 from ..wire.dialer import Conversation

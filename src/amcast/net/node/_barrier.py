@@ -26,7 +26,7 @@ class DiskBarrier:
         self.is_up = False  # effects must be held back now
         self._records = records
         self._last = 0  # the number of the last record that was appended
-        self._held: deque[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._held: deque[tuple[int, int, Callable[..., bool | None], tuple[Any, ...]]] = deque()
         self._held_bytes = 0
         self._appended_bytes = 0
         self._durable_bytes = 0
@@ -57,8 +57,13 @@ class DiskBarrier:
         if total - (marks[-1][1] if marks else self._durable_bytes) >= _MARK_BYTES:
             marks.append((self._last, total))
 
-    def hold(self, size: int, action: Callable[..., None], *args: Any) -> None:
-        """To be called instead of the action while the barrier is up. `size`: the bytes that only this action keeps."""
+    def hold(self, size: int, action: Callable[..., bool | None], *args: Any) -> None:
+        """To be called instead of the action while the barrier is up. `size`: the bytes that only this action keeps.
+
+        An action that returns False could not be performed: it is tried again at the next release, and all that follows
+        waits for it.
+        """
+        self.is_up = True
         self._held_bytes += size
         self._held.append((self._last, size, action, args))
 
@@ -66,9 +71,11 @@ class DiskBarrier:
         """Performs what was held back for records that are durable by now, in the order in which it was issued."""
         durable, held = self._records.durable, self._held
         while held and held[0][0] <= durable:
-            _, size, action, args = held.popleft()
+            _, size, action, args = held[0]
+            if action(*args) is False:
+                break
+            held.popleft()
             self._held_bytes -= size
-            action(*args)
         self.is_up = bool(held) or self._last > durable
         while self._marks and self._marks[0][0] <= durable:
             self._durable_bytes = self._marks.popleft()[1]

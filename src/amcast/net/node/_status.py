@@ -48,7 +48,7 @@ def _problem_of(server: NodeServer) -> str | None:
         return f"is starting: waits for {', '.join(server.gate.missing) or 'nobody'}"
     if server.witnesses.problem is not None:
         return server.witnesses.problem
-    if node.records.waits_for_space:
+    if node.waits_for_space:
         return "the disk is full: nothing is acknowledged until there is space"
     if not node.takes_input:
         return "the disk is behind: no more input is taken until it has caught up"
@@ -63,6 +63,7 @@ def _problem_of(server: NodeServer) -> str | None:
 def metrics_of(server: NodeServer) -> Metrics:
     status = status_of(server)
     busy = server.node.admission.turned_away
+    lag = 0 if status.application is None else status.delivered - status.application
     return {
         "amcast_delivered_total": ("counter", "Messages delivered, by position.", status.delivered),
         "amcast_messages_in_total": ("counter", "Messages received from peers and clients.", status.messages_in),
@@ -75,5 +76,6 @@ def metrics_of(server: NodeServer) -> Metrics:
         "amcast_is_leader": ("gauge", "1 if this process leads its group.", float(status.is_leader)),
         "amcast_peers_connected": ("gauge", "Links that are up.", sum(status.peers.values())),
         "amcast_undurable_records": ("gauge", "Records on their way to the disk.", status.undurable),
+        "amcast_application_lag": ("gauge", "Delivered, not applied by the application yet.", lag),
         "amcast_resident_megabytes": ("gauge", "Peak resident memory.", status.rss_mb),
     }

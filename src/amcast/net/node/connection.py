@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -224,6 +225,7 @@ class Connection(FrameProtocol):
             return
         self._limit = FRAME_LIMIT
         self._on_frame = self._on_peer_frame
+        _notice_death(self._transport)
         self._accept(Welcome(self._node.name, 0, b"", b""))
 
     def _welcome_client(self, hello: Hello) -> None:
@@ -309,3 +311,16 @@ class Connection(FrameProtocol):
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
+
+
+def _notice_death(transport: asyncio.Transport) -> None:
+    """Has the kernel look whether the other machine still lives: nothing is ever sent to a peer that would tell.
+
+    While a dead connection counts as a newer start of its process, an older copy of it would be refused for ever.
+    """
+    socket_ = transport.get_extra_info("socket")
+    if socket_ is not None:
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            for option, seconds in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+                socket_.setsockopt(socket.IPPROTO_TCP, option, seconds)

@@ -29,6 +29,7 @@ from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
+from ..disk.files import is_full
 from ..disk.records import RecordLog
 from ..system import system
 from ..trace.clients import ClientTrace
@@ -72,6 +73,7 @@ class Node(Outbox):
         self.admission = self.clients.admission
         self.use_records(records)
         self.application: Host | None = None
+        self._is_log_full = False  # the delivery log can't go on
         self.takes_input = True  # not while too much of what it took waits for the disk
         self.on_intake: Callable[[], None] = lambda: (
             None
@@ -362,16 +364,23 @@ class Node(Outbox):
             self.application.opt_deliver(position, message)
 
     def restored(self, position: int) -> None:
-        if self.barrier.is_up:
+        if self.barrier.is_up or not self._restored_now(position):
             self.barrier.hold(0, self._restored_now, position)
-        else:
-            self._restored_now(position)
 
-    def _restored_now(self, position: int) -> None:
-        if position > self.deliveries.next:
+    def _restored_now(self, position: int) -> bool:
+        """False if the disk is full. What follows waits then: the delivery log can't go on before it is told where."""
+        try:
             self.deliveries.skip_to(position)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._is_log_full = True
+            self._loop.call_later(_LOOK_S, self.on_durable)
+            return False
+        self._is_log_full = False
         if self.trace is not None:
             self.trace.restored(position, system().wall_us())
+        return True
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         running = self._timers.pop(key, None)
@@ -414,6 +423,11 @@ class Node(Outbox):
         if self.trace is not None:
             self.trace.flush()
         return True
+
+    @property
+    def waits_for_space(self) -> bool:
+        """Whether nothing goes on until there is space on the disk."""
+        return self.records.waits_for_space or self._is_log_full
 
     @property
     def is_settled(self) -> bool:

@@ -184,7 +184,7 @@ class NodeServer:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self.witnesses.start()
-        self._link_tasks = [asyncio.create_task(link.run()) for link in self._links]
+        self._link_tasks = [asyncio.create_task(self._guard(link.run)) for link in self._links]
         self._tasks.append(asyncio.create_task(self._guard(self._enter)))
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.folder.boot)
 
@@ -291,7 +291,7 @@ class NodeServer:
         self.node.records.commit()
         deadline_s = self.loop.time() + _SPACE_S
         while not self.node.is_settled and not self.failure.done():
-            if not self.node.records.waits_for_space:
+            if not self.node.waits_for_space:
                 deadline_s = self.loop.time() + _SPACE_S
             elif self.loop.time() >= deadline_s:
                 logger.warning("%s stops though the disk is full: what is not written is undone", self.node.name)
@@ -311,11 +311,13 @@ class NodeServer:
         """An exception that no handler caught. Connections may break at any time; everything else is a bug.
 
         What a handler of ours raises is never taken for a broken connection: an OSError may come from the disk, or from
-        the application. Handlers that the loop calls for a connection catch their errors themselves.
+        the application. Handlers that the loop calls for a connection catch their errors themselves, and so do tasks. A
+        future of the loop's own that nobody waits for any more is that of an attempt to connect which was given up.
         """
-        error = context.get("exception")
+        error, future = context.get("exception"), context.get("future")
         is_transport = "transport" in context or "socket" in context
-        if error is None or (isinstance(error, OSError) and is_transport):
+        is_abandoned = future is not None and not isinstance(future, asyncio.Task)
+        if error is None or (isinstance(error, OSError) and (is_transport or is_abandoned)):
             logger.warning("%s", context.get("message"))
         else:
             self.fail(error)
