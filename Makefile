@@ -77,7 +77,7 @@ soak-cluster: $(STAMP) ## Run a real cluster for five minutes at 80 % of what it
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark
 
-nemesis: $(STAMP) ## Kill, pause, cut and fill the disks of a real cluster under load, 20 rounds each
+nemesis: $(STAMP) ## Torment a real cluster of each protocol: crashes, restarts, links, clocks, disks (20 minutes)
 	$(BIN)/python -m bench.nemesis --rounds 20
 
 bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)

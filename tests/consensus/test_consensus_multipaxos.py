@@ -582,11 +582,13 @@ def test_a_member_without_its_disk_is_taken_back_and_then_votes() -> None:
     cluster.tick(2)
     cluster.drain()  # the group decides to take it back
     assert not cluster[2].disk
+    assert cluster.log(2).is_silent
     cluster.tick(2)
     cluster.drain()  # it is told so, and catches up
     assert cluster[2].values == ["a"]
     assert isinstance(cluster[2].disk[0], SnapshotRecord)
     assert cluster[2].disk[0].incarnation != 0
+    assert not any(cluster.log(process).is_silent for process in range(3))
     cluster.crash(1)  # from here on nothing is decided without it
     cluster.order(0, "b")
     assert cluster[0].values == ["a", "b"]

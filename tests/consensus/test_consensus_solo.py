@@ -103,6 +103,7 @@ def test_without_its_disk_it_stays_silent() -> None:
     log, handed = started([])
     assert handed == []
     assert not log.is_leader
+    assert log.is_silent
     assert log.leader is None
     decisions, box = order(log, "a")
     assert decisions == []

@@ -22,6 +22,7 @@ from amcast.net.node import _backfill, _reader_service
 from amcast.net.node._backfill import Backfill, DiskFailedError
 from amcast.net.node._members import Address
 from amcast.net.node._reader_service import ReaderService
+from amcast.net.node._status import status_of
 from amcast.net.wire.control import Gone, StoredDeliveries, to_client_decoder
 
 from .clusters import Cluster, eventually, run, running
@@ -81,7 +82,9 @@ def test_a_follower_goes_on_at_a_member_without_the_gap(tmp_path: Path, monkeypa
     async def test() -> None:
         async with running(tmp_path / "c", **FORGETFUL) as cluster, connect(cluster.config) as client:
             sent = await restart_in_turn(cluster, client)
-            assert all(server.node.deliveries.gaps() for server in cluster.servers.values())
+            for server in cluster.servers.values():
+                assert server.node.deliveries.gaps()
+                assert "replace none of their disks now" in str(status_of(server).problem)
             seen = []
             async for delivery in client.deliveries("g1"):
                 seen.append((delivery.position, delivery.payload))
@@ -188,9 +191,11 @@ def test_what_no_member_has_stays_missing(tmp_path: Path) -> None:
         assert target is not None
         assert not await unreachable._fill(target)  # the third one may have it
         assert unreachable.lost_until(20) is None
+        assert unreachable.is_filling
         filling = backfill(log, *map(Answers, others))
         await fill_all(filling)
         assert log.gaps() == [(20, 50)]
+        assert not filling.is_filling, "there is nothing more to be had"
         assert (filling.lost_until(20), filling.lost_until(49), filling.lost_until(50)) == (50, 50, None)
         for each in (log, *others):
             each.close()

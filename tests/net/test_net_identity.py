@@ -22,6 +22,7 @@ from amcast.net.layout import DataLayout, difference, layout_of
 from amcast.net.local import LocalCluster, plan
 from amcast.net.node import _gate, _witnesses
 from amcast.net.node._gate import Gate
+from amcast.net.node._status import status_of
 from amcast.net.node._witnesses import Witnesses, write_peers
 from amcast.net.node.data_folder import DataFolder, State, format_folder, replace_folder
 from amcast.net.node.server import NodeServer
@@ -277,6 +278,23 @@ def test_what_was_seen_is_remembered_over_a_restart(tmp_path: Path) -> None:
     run(test)
 
 
+def test_who_was_once_seen_on_an_older_disk_must_become_another_incarnation(tmp_path: Path) -> None:
+    """Its log grows while it runs with members who remember less: one day it has as many records as were seen."""
+
+    async def test() -> None:
+        write_peers(tmp_path, {"g1.p0": Life(0, 5, 1, 900)})
+        witnesses = Witnesses(tmp_path)
+        witnesses.start()
+        assert witnesses.doubt("g1.p0", Life(0, 6, 2, 120)) is not None
+        witnesses.condemn("g1.p0")
+        await witnesses.close()
+        again = Witnesses(tmp_path)
+        assert "has not become another incarnation" in str(again.doubt("g1.p0", Life(0, 7, 3, 950)))
+        assert again.doubt("g1.p0", Life(1, 8, 3, 0)) is None
+
+    run(test)
+
+
 def test_marks_of_an_earlier_boot_do_not_count_for_a_later_one(tmp_path: Path) -> None:
     async def test() -> None:
         write_peers(tmp_path, {})
@@ -489,7 +507,9 @@ def test_one_who_was_away_recognises_an_older_disk_later(tmp_path: Path) -> None
             await eventually(lambda: old.node.is_running, "nobody who answers knows better")
             await cluster.start("g1.p2")
             await eventually(old.failure.done, "the third one does")
-            with pytest.raises(UsageError, match=r"its disk was lost, or is an older copy; start it again"):
+            with pytest.raises(
+                UsageError, match=r"its disk was lost, or is an older copy; start it again: it is taken back"
+            ):
                 old.failure.result()
             await cluster.stop("g1.p0")
             await cluster.start("g1.p0")
@@ -533,6 +553,25 @@ def test_who_is_alone_and_lost_its_disk_keeps_silent_and_says_why(tmp_path: Path
             restore(cluster, kept)  # the disk was found
             await cluster.start()
             await eventually(cluster.has_leaders, "it goes on")
+
+    run(test)
+
+
+def test_status_says_that_a_process_waits_to_be_taken_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            await send(cluster, 0, 3)
+            await cluster.stop()
+            replace_folder(cluster.config, "g1.p0")
+            await cluster.start("g1.p0", "g1.p1")  # of the two that are up, one has no say: nothing can be decided
+
+            def problem() -> str | None:
+                return status_of(cluster.servers["g1.p0"]).problem
+
+            waits = "lost its disk: waits for its group to take it back"
+            await eventually(lambda: problem() == waits, "it says what it waits for")
+            await cluster.start("g1.p2")
+            await eventually(lambda: problem() is None, "its group has taken it back")
 
     run(test)
 

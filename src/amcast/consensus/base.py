@@ -65,6 +65,11 @@ class Log(ABC):
     def leader(self) -> ProcessId | None:
         """Who leads, as far as this process knows."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether this member lost its disk, and its group has not taken it back yet."""
+        return False
+
     @abstractmethod
     def recover(self, records: Sequence[Record]) -> None: ...
 

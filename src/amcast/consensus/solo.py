@@ -53,6 +53,10 @@ class Solo(Log):
     def leader(self) -> ProcessId | None:
         return None if self._lost_disk else self._process
 
+    @property
+    def is_silent(self) -> bool:
+        return self._lost_disk
+
     def recover(self, records: Sequence[Record]) -> None:
         self._lost_disk = not records
         self._recovered = []

@@ -106,6 +106,11 @@ class Process(ABC):
         """Who orders for its group, as far as it knows; for those who watch."""
         return None
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it lost its disk and its group has not taken it back yet; for those who watch."""
+        return False
+
     def recover(self, records: Sequence[Record]) -> None:
         """Called before `on_boot` on every start but the very first, with what was persisted, oldest first.
 

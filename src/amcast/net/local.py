@@ -164,6 +164,10 @@ class LocalCluster:
         """Where the process reads its configuration."""
         return self.folder / CONFIG
 
+    def command(self, name: str) -> list[str]:
+        """The program of a node. One with an application in it takes the same two arguments: `pid` looks for them."""
+        return [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
+
     def log_file(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
@@ -179,10 +183,13 @@ class LocalCluster:
             raise UsageError(f"{name} is running already")
         log = self.log_file(name)
         log.parent.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
         with log.open("ab") as out:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                self.command(name),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self._children[name] = child
         pids = self.folder / "pids"
@@ -192,8 +199,9 @@ class LocalCluster:
     def pid(self, name: str) -> int | None:
         """None if it is not running."""
         child = self._children.get(name)
-        if child is not None and child.poll() is not None:
-            return None
+        if child is not None:
+            # A process that is about to end has no command line any more, but still holds the lock of its folder.
+            return child.pid if child.poll() is None else None
         path = self.folder / "pids" / name
         try:
             pid = int(path.read_text())
@@ -338,6 +346,8 @@ class LocalCluster:
             if time.monotonic() > deadline:
                 silent = [name for name, status in statuses.items() if status is None]
                 what = f"no answer from {', '.join(silent)}" if silent else "no leader in some group"
+                problems = [f"{s.name}: {s.problem}" for s in statuses.values() if s is not None and s.problem]
+                what = "; ".join([what, *problems])
                 raise UsageError(f"the cluster is not ready after {timeout:g} s: {what}; see {self.folder / 'logs'}")
             await asyncio.sleep(0.1)
 

@@ -185,6 +185,10 @@ class Replica(Process):
     def leader(self) -> ProcessId | None:
         return self._log.leader
 
+    @property
+    def is_silent(self) -> bool:
+        return self._log.is_silent
+
     def recover(self, records: Sequence[Record]) -> None:
         self._log.recover(records)
 

@@ -69,6 +69,10 @@ class MultiPaxos(Log):
     def leader(self) -> ProcessId | None:
         return self._learner.leader
 
+    @property
+    def is_silent(self) -> bool:
+        return not self._acceptor.is_member
+
     def recover(self, records: Sequence[Record]) -> None:
         self._is_first_start = False
         self._acceptor.recover(records)

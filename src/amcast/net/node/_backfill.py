@@ -53,6 +53,10 @@ class Backfill:
             if target is None or not await self._fill(target):
                 await asyncio.sleep(_PAUSE_S)
 
+    @property
+    def is_filling(self) -> bool:
+        return self._target() is not None
+
     def lost_until(self, position: int) -> int | None:
         """If the log misses this position for good: the next one that it has, or will have."""
         if self._deliveries.has(position):

@@ -46,6 +46,8 @@ def _problem_of(server: NodeServer) -> str | None:
         return server.start_problem
     if not node.is_running:
         return f"is starting: waits for {', '.join(server.gate.missing) or 'nobody'}"
+    if node.process.is_silent:
+        return "lost its disk: waits for its group to take it back"
     if server.witnesses.problem is not None:
         return server.witnesses.problem
     if node.waits_for_space:
@@ -56,6 +58,9 @@ def _problem_of(server: NodeServer) -> str | None:
         None if server.host is None else server.host.problem,
         server.backfill.problem,
         None if node.trace is None else node.trace.failed,
+        "gets deliveries that it missed from other members: replace none of their disks now"
+        if server.backfill.is_filling
+        else None,
     )
     return next((problem for problem in problems if problem is not None), None)
 

@@ -195,9 +195,14 @@ class Connection(FrameProtocol):
         return difference(self._server.data_layout, f"at {self._node.name}", member.layout, f"at {name}")
 
     def _answer_lost(self, name: str, doubt: str) -> None:
-        known = self._server.witnesses.known(name)
+        server = self._server
+        known = server.witnesses.known(name)
         assert known is not None and self._transport is not None
         logger.warning("%s", doubt)
+        if server.is_alone(name):
+            logger.warning("%s is alone in its group: it may come back with the disk that it had", name)
+        else:
+            server.witnesses.condemn(name)
         self._transport.write(frame(msgspec.msgpack.encode(Lost(known, doubt))))
         self.close()
 
