@@ -89,6 +89,11 @@ def deliveries_dropped_before_snapshot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("amcast.net.disk.deliveries.DeliveryLog._kept_from", kept_from)
 
 
+def forgotten_debts(patch: pytest.MonkeyPatch) -> None:
+    """What is decided counts as delivered, also by another group, which may be down."""
+    patch.setattr("amcast.protocols._owed.Debt.add", lambda self, owed: False)
+
+
 def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
     """Of a process that was started again, the collected run has the first boot alone."""
     from amcast.net.trace import _intake
@@ -141,5 +146,6 @@ MUTANTS = (
     NodeMutant(unsynced_counters, ("power-loss",), range(20)),
     NodeMutant(trusting_hello, (), range(6), plan=SET_BACK),
     NodeMutant(deliveries_dropped_before_snapshot, ("kill",), range(20), "skeen", replicas=1),
+    NodeMutant(forgotten_debts, ("group-down",), range(20), "multipaxos", groups=2),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
 )
