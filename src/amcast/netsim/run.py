@@ -67,6 +67,8 @@ class NodeSimulation:
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
         self.reader: Reader | None = None
+        self._progress = (0, True)  # messages that are acknowledged, and whether some are not
+        self._progress_us = 0  # since when it is the same
         self._wall_us = wall_us
         self.log: list[str] = []
         self._records_log = records_log
@@ -101,10 +103,13 @@ class NodeSimulation:
     @property
     def _deadline(self) -> int:
         load = self.scenario.interval_us * (self.scenario.messages // self.scenario.clients + 1)
-        return max(self.scenario.end_us(), load) + self.scenario.patience_us
+        return max(self.scenario.end_us(), load, self._progress_us) + self.scenario.patience_us
 
     def _look(self) -> None:
         now = self.world.now
+        progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None)
+        if progress != self._progress:
+            self._progress, self._progress_us = progress, now
         if self.problems:
             self.world.end()
             return

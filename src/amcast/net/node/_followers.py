@@ -63,7 +63,7 @@ class Followers:
         except CorruptLogError as error:
             logger.error("%s", error)
             self.discard(connection)
-            connection.refuse(f"{self._node.name} can't read its log: follow another member")
+            connection.refuse(f"{self._node.name} can't read its log: follow another member", elsewhere=True)
             return False
         connection.say(Delivered(position, tuple(messages)))
         self._next[connection] = position + len(messages)
