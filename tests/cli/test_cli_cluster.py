@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
-from amcast.net.local import LocalCluster
+from amcast.cli import _cluster
+from amcast.net.local import LocalCluster, plan
+from amcast.net.wire.control import Status
 
 PROGRAM = [sys.executable, "-c", "from amcast.cli import main; main()"]
 
@@ -134,3 +138,19 @@ def test_who_is_alone_in_its_group_is_not_replaced(folder: Path) -> None:
     amcast("up", "-p", "skeen", "--groups", "1", cwd=folder)
     amcast("down", "--keep", cwd=folder)
     assert "g1.p0 is alone in its group" in amcast("replace", "g1.p0", cwd=folder, code=2)
+
+
+def test_status_has_a_column_for_applications_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Console(record=True, width=160)
+    monkeypatch.setattr(_cluster, "console", output)
+    cluster = LocalCluster.create(tmp_path / "c", plan(tmp_path / "c", "fastcast", groups=1))
+    status = Status("g1.p0", "g1", "fastcast", 1, True, "g1.p0", 1_500, 0, 0, {}, 0, 0, 0, "sync", 0, 1.0, 50.0)
+    statuses = {"g1.p0": msgspec.structs.replace(status, application=1_200), "g1.p1": status, "g1.p2": None}
+    _cluster._show(cluster, statuses)
+    with_application = output.export_text()
+    assert "app lag" in with_application
+    assert "300" in next(line for line in with_application.splitlines() if "g1.p0" in line)
+    _cluster._show(cluster, {"g1.p1": status, "g1.p2": None})
+    assert "app lag" not in output.export_text()

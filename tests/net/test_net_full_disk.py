@@ -156,9 +156,12 @@ def test_a_state_that_comes_while_the_disk_is_full_waits_for_space(
             await eventually(lambda: server.node.waits_for_space, "a state came")
             assert server.node.deliveries.next <= 5
             assert "full" in ((await client.status(server.node.id)).problem or "")
+            for number in range(50, 70):
+                await client.multicast(["g1"], b"%d" % number)
+            await eventually(lambda: server.node.records.waits_for_space, "no snapshot replaces what is not delivered")
             assert not server.failure.done()
             disk.is_full = False
-            await eventually(lambda: len(machines["g1.p2"].lines) == 50, "it catches up")
+            await eventually(lambda: len(machines["g1.p2"].lines) == 70, "it catches up")
             assert machines["g1.p2"].lines == machines["g1.p0"].lines
 
     run(test)

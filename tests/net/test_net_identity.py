@@ -278,6 +278,23 @@ def test_what_was_seen_is_remembered_over_a_restart(tmp_path: Path) -> None:
     run(test)
 
 
+def test_who_was_once_seen_on_an_older_disk_must_become_another_incarnation(tmp_path: Path) -> None:
+    """Its log grows while it runs with members who remember less: one day it has as many records as were seen."""
+
+    async def test() -> None:
+        write_peers(tmp_path, {"g1.p0": Life(0, 5, 1, 900)})
+        witnesses = Witnesses(tmp_path)
+        witnesses.start()
+        assert witnesses.doubt("g1.p0", Life(0, 6, 2, 120)) is not None
+        witnesses.condemn("g1.p0")
+        await witnesses.close()
+        again = Witnesses(tmp_path)
+        assert "has not become another incarnation" in str(again.doubt("g1.p0", Life(0, 7, 3, 950)))
+        assert again.doubt("g1.p0", Life(1, 8, 3, 0)) is None
+
+    run(test)
+
+
 def test_marks_of_an_earlier_boot_do_not_count_for_a_later_one(tmp_path: Path) -> None:
     async def test() -> None:
         write_peers(tmp_path, {})
@@ -490,7 +507,9 @@ def test_one_who_was_away_recognises_an_older_disk_later(tmp_path: Path) -> None
             await eventually(lambda: old.node.is_running, "nobody who answers knows better")
             await cluster.start("g1.p2")
             await eventually(old.failure.done, "the third one does")
-            with pytest.raises(UsageError, match=r"its disk was lost, or is an older copy; start it again"):
+            with pytest.raises(
+                UsageError, match=r"its disk was lost, or is an older copy; start it again: it is taken back"
+            ):
                 old.failure.result()
             await cluster.stop("g1.p0")
             await cluster.start("g1.p0")

@@ -91,3 +91,17 @@ def test_without_a_connection_everything_is_dropped() -> None:
     buffer = SendBuffer(100, None)
     assert not buffer.add(b"lost")
     assert buffer.dropped == 1
+
+
+def test_what_is_owed_is_never_dropped_while_there_is_a_connection() -> None:
+    """A chunk of deliveries that is dropped would be a gap for its follower, since the next chunk goes on after it."""
+    pipe = Pipe()
+    buffer = buffer_to(pipe, 10)
+    for data in (b"a" * 30, b"b" * 30):
+        assert buffer.add(data, is_owed=True)
+        buffer.flush()
+    assert not buffer.add(b"c" * 30)
+    assert pipe.written == [b"a" * 30, b"b" * 30]
+    buffer.attach(None)
+    assert not buffer.add(b"d" * 30, is_owed=True)
+    assert buffer.dropped == 2

@@ -403,6 +403,7 @@ def test_a_crash_after_the_sync_keeps_the_record() -> None:
 @pytest.mark.parametrize(("of_kind", "heard"), [(None, "ab"), ("note", "abcd")])
 def test_a_process_crashes_in_the_middle_of_sending(of_kind: str | None, heard: str) -> None:
     def script(actor: Actor, out: Outbox) -> None:
+        out.persist(Kept("early"))
         pair.node.crash_after_sends(2, of_kind, pair.node.crash)
         for text in "abcdef":
             out.send(1, (Note if text in "bdf" else Other)(text))
@@ -415,6 +416,18 @@ def test_a_process_crashes_in_the_middle_of_sending(of_kind: str | None, heard: 
     assert pair.witness.deliveries == []
     assert not pair.node.is_up
     pair.node.restart(with_disk=True)
+    assert pair.node.process.recovered == [Kept("early")]
+
+
+def test_a_start_that_left_nothing_on_disk_did_not_happen() -> None:
+    pair = Pair(lambda actor, out: out.persist(Kept("a")), sync_us=300)
+    pair.loop.at(1, pair.node.crash)
+    pair.run()
+    pair.node._disk.wipe()  # whatever the crash left of it
+    pair.node.restart(with_disk=True)
+    assert pair.node.process.recovered is None
+    pair.node.crash()
+    pair.node.restart(with_disk=False)
     assert pair.node.process.recovered == []
 
 

@@ -100,6 +100,12 @@ def test_a_group_that_is_down_costs_bounded_memory_and_does_not_stop_the_others(
     assert down.sum() > 100
 
 
+def test_a_group_that_crashes_before_it_was_formatted_starts_anew() -> None:
+    plan = FaultPlan((CrashGroup(1_000, 1, 10_000),))
+    made = scenario("fastcast", groups=2, clients=1, messages=5, sync_us=3_000, plan=plan, seed=2)
+    assert violations_of(simulate(made)) == ()
+
+
 def test_a_snapshot_waits_for_the_deliveries_before_it() -> None:
     """Otherwise a crash leaves a snapshot that covers them, and nobody who made them."""
     assert violations_of(simulate(fuzz_scenario("skeen", 35, KINDS, replicas=1))) == ()

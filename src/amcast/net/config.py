@@ -15,7 +15,7 @@ from ..core import BATCH_LIMIT, GroupId, Latency, ProcessId, Topology, UsageErro
 from ..core.ids import CLIENT_ID_LIMIT, PROCESS_ID_LIMIT
 from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
-from .disk.records import Durability
+from .disk.records import SEGMENT_BYTES, Durability
 
 PROCESSES_MAX = 1_024
 
@@ -44,6 +44,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients: int = 4_096
     snapshot_messages: int = 100_000  # applied between two snapshots of an application
+    segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
 
 

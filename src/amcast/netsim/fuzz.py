@@ -77,6 +77,7 @@ def fuzz_node_scenario(
         sync_us=rng.choice((0, 100, 2_000)),
         options=options,
         limits=_limits(Random(f"fuzz nodes/limits/{seed}")),
+        keep_messages=rng.choice((5, 10_000_000, 10_000_000)),
         seed=seed,
     )
     plan = random_node_plan(group_count, replica_count, mode, kinds, size, Random(f"fuzz nodes/plan/{seed}"))
@@ -102,8 +103,12 @@ def _paxos(rng: Random) -> PaxosConfig:
 def _limits(rng: Random) -> Limits:
     return Limits(
         open_messages=rng.choice((2, 20, 100_000)),
+        open_bytes=rng.choice((100, 4_000, 256 << 20)),
         link_bytes=rng.choice((2_000, 32 << 20)),
         client_bytes=rng.choice((1_000, 8 << 20)),
+        snapshot_messages=rng.choice((1, 3, 10, 100_000)),
+        undurable_bytes=rng.choice((1_000, 64 << 20)),
+        segment_bytes=rng.choice((200, 2_000, 64 << 20)),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import PurePath
 
 from .disk import Folder
 from .faults import (
@@ -115,8 +114,10 @@ class Injector:
         else:
             node.machine.kill_all()
         if isinstance(fault, EmptyDisk):
+            node.has_lost_disk = True
             node.machine.disk.replace(node.folder, None)
         elif isinstance(fault, OldDisk):
+            node.has_lost_disk = True
             node.machine.disk.replace(node.folder, self._copies.get(index))
         elif isinstance(fault, FlippedBits):
             self._flip(node, fault.where)
@@ -126,15 +127,11 @@ class Injector:
         files = [(path, file) for path, file in node.machine.disk.files_under(node.folder) if file.data]
         if not files:
             return
-        node.has_flipped_bits = True
-        path, file = files[int(where * len(files))]
+        node.has_lost_disk = True
+        _, file = files[int(where * len(files))]
         offset = int(where * 7_919 % 1 * len(file.data))
         file.data[offset] ^= 1 << int(where * 104_729 % 1 * 8)
         file.durable = bytearray(file.data)
-        self._note_flip(path)
-
-    def _note_flip(self, path: PurePath) -> None:
-        """For whoever debugs a run."""
 
     def _terminate(self, fault: Terminate) -> None:
         node = self._nodes[fault.process]

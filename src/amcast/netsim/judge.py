@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ..check import Violation, check_run
 from ..core import GroupId, ProcessId, message_name
 from ..description import describe
-from ..net.trace.collect import collect
+from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
-from .faults import StepClock
+from .faults import LOSE_DISK, StepClock
 
 if TYPE_CHECKING:
     from .run import NodeSimulation
@@ -23,10 +23,24 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found += _lost(simulation)
     found += _differing(simulation)
     complete = simulation.reader is not None and simulation.reader.is_done
-    collect(raw, out, partial(_describe, simulation, complete))
+    collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
-    found += [violation for violation in check_run(run).violations if not _is_excused(violation, simulation)]
+    report = check_run(run)
+    found += [violation for violation in report.violations if not _is_excused(violation, simulation)]
+    if not found and report.verdict != "pass" and not _lost_evidence(simulation):
+        found.append(Violation("evidence", [], [], f"nothing is amiss, but the verdict is {report.verdict}: {report}"))
     return tuple(found), run
+
+
+def _expected(simulation: NodeSimulation) -> dict[ProcessId, Expected]:
+    ids = simulation.scenario.config().ids()
+    positions = {} if simulation.reader is None else simulation.reader.positions
+    return {ids[name]: Expected(node.boots_counted(), positions.get(name)) for name, node in simulation.nodes.items()}
+
+
+def _lost_evidence(simulation: NodeSimulation) -> bool:
+    """Whether a folder that counts boots was lost or set back: then nobody knows whether traces are missing."""
+    return any(isinstance(fault, LOSE_DISK) for fault in simulation.scenario.plan.faults)
 
 
 def _is_excused(violation: Violation, simulation: NodeSimulation) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..core import UsageError
 from ..net.config import ClusterConfig
-from ..net.disk.files import CorruptLogError
+from ..net.node.data_folder import boots_of, format_folder, replace_folder
 from ..net.node.server import NodeServer
+from ..net.trace.collect import Boots
 from .application import Chain
 from .machine import Machine, Program
 
@@ -30,7 +31,7 @@ class Node:
         self.program: Program | None = None
         self.application: Chain | None = None
         self.applied: dict[int, int] = {}  # positions, and the application's state after them
-        self.has_flipped_bits = False
+        self.has_lost_disk = False  # it is empty, older than it was, or damaged
         self.may_fail_sync = False
         self.boots = 0
         self.is_retired = False  # it is not started again
@@ -41,6 +42,35 @@ class Node:
     @property
     def is_up(self) -> bool:
         return self.program is not None and self.program.is_alive
+
+    # -- what an operator does
+
+    def format(self) -> None:
+        """`amcast init`, before the first start."""
+        self._call(lambda: format_folder(self._config, self.name))
+
+    def replace(self) -> None:
+        """`amcast replace`, after a lost disk."""
+        self._call(lambda: replace_folder(self._config, self.name))
+
+    def boots_counted(self) -> Boots | None:
+        """What the folder says, for whoever collects."""
+        found: list[Boots | None] = []
+        self._call(lambda: found.append(boots_of(self.folder)))
+        return found[0]
+
+    def _call(self, work: Callable[[], object]) -> None:
+        """In a program of its own, which takes no time."""
+        machine, world = self.machine, self.machine.world
+        sync_us, machine.sync_us = machine.sync_us, 0
+        before, program = world.current, machine.start("operator")
+        world.current = program
+        try:
+            work()
+        finally:
+            machine.sync_us = sync_us
+            world.current = before
+            program.exit()
 
     # -- starting
 
@@ -108,15 +138,23 @@ class Node:
             self._on_failure(error)
 
     def _on_failure(self, error: BaseException) -> None:
-        if isinstance(error, CorruptLogError) and self.has_flipped_bits:
-            self.has_flipped_bits = False
-            self.machine.world.scheduler.after(_AGAIN_US // 2, self.machine.disk.replace, self.folder, None)
+        if self.has_lost_disk and isinstance(error, UsageError):
+            self.machine.world.scheduler.after(_AGAIN_US, self._bring_back, error)
         elif self._is_excused(error):
-            pass
+            self.start_again_later(_AGAIN_US)
         else:
             self._on_problem("stopped", f"{self.name} stopped: {type(error).__name__}: {error}")
+
+    def _bring_back(self, error: UsageError) -> None:
+        """The operator does what the message says."""
+        if self.is_up:
             return
-        self.start_again_later(_AGAIN_US)
+        if self.machine.disk.room is None:
+            if "start it again" not in str(error):
+                self.replace()
+            self.start()
+        else:
+            self.machine.world.scheduler.after(_AGAIN_US, self._bring_back, error)
 
     def _is_excused(self, error: BaseException) -> bool:
         """On a full disk a node may not start; after a failed sync it must stop."""

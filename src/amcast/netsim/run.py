@@ -62,7 +62,7 @@ class NodeSimulation:
             machine = self.world.add_machine(name, wall_us)
             machine.sync_us = scenario.sync_us
             node = self.nodes[name] = Node(config, name, machine, self._on_problem)
-            machine.disk.mkdir(node.folder)
+            machine.disk.mkdir(node.folder.parent)
             machine.disk.sync_all()
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
@@ -88,6 +88,8 @@ class NodeSimulation:
         return self._result()
 
     def _begin(self) -> None:
+        for node in self.nodes.values():
+            node.format()
         self._injector.schedule()
         for node in self.nodes.values():
             node.start()
@@ -164,7 +166,8 @@ class NodeSimulation:
             raw = scratch / "raw"
             raw.mkdir()
             digest = self._export(raw)
-            violations, run = judge(self, raw, scratch / "run")
+            with use(SimulatedSystem(self.world)):
+                violations, run = judge(self, raw, scratch / "run")
         finally:
             shutil.rmtree(scratch)
         delivered = {} if self.reader is None else self.reader.delivered

@@ -46,6 +46,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def config(self) -> ClusterConfig:
         return ClusterConfig(
             cluster="simulated",
+            id="5eed",
             protocol=self.protocol,
             process=tuple(ProcessConfig(name, f"{name}:{_PORT}") for name in self.names()),
             durability=self.durability,

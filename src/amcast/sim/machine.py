@@ -115,6 +115,7 @@ class Machine(Outbox):
         self.sent = 0  # messages, in all boots
         self._boots = 0
         self._disk = Disk()
+        self._lost_disk = False
         self._timers: dict[TimerKey, int] = {}
         self._timer_seq = 0
         self._free_at_ns = 0  # when the CPU has finished what it took on
@@ -166,9 +167,13 @@ class Machine(Outbox):
             return
         if not with_disk:
             self._disk.wipe()
+            self._lost_disk = True
         self.process = self._build(self._boots)
         self._boots += 1
-        self.process.recover([self._codec.decode_record(data) for data in self._disk.records()])
+        records = [self._codec.decode_record(data) for data in self._disk.records()]
+        # A start that ended before its first record was durable did not happen: nobody heard of it.
+        if records or self._lost_disk:
+            self.process.recover(records)
         self.is_up = True
         self._is_gated = False
         self._free_at_ns = 0

@@ -28,6 +28,7 @@ from ..wire.control import Life
 
 PEERS = "peers"
 _EVERY_S = 1.0
+_MORE_THAN_ANY = 1 << 62  # records
 
 logger = logging.getLogger("amcast.node")
 
@@ -70,12 +71,22 @@ class Witnesses:
             if life.nonce == known.nonce:
                 return None
             return f"{name} was seen at start {life.boot} before, and this is another one: its disk is an older copy"
+        if known.records == _MORE_THAN_ANY:
+            return f"{name} was seen on an older disk, and has not become another incarnation since"
         if life.records < known.records:
             return (
                 f"{name} has {life.records} records on its disk, and {known.records} were seen: its disk was lost, or"
                 " is an older copy"
             )
         return None
+
+    def condemn(self, name: str) -> None:
+        """Nothing is believed of this incarnation any more, even if the older disk has as many records one day.
+
+        Say that it ran with members who remembered less, and was killed when it heard LOST: its log has grown since.
+        """
+        self._known[name].records = _MORE_THAN_ANY
+        self._wake.set()
 
     def note(self, name: str, life: Life) -> Life:
         """Remembers it. In what is returned, `records` may be raised as marks arrive, while this boot lasts."""
@@ -109,11 +120,13 @@ class Witnesses:
             await self._task
 
     async def _run(self) -> None:
-        while not self._is_closing:
+        is_last = False
+        while not is_last:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EVERY_S):
                     await self._wake.wait()
             self._wake.clear()
+            is_last = self._is_closing  # it may be closed while it saves
             await self._save()
 
     async def _save(self) -> None:

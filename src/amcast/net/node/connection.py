@@ -69,7 +69,7 @@ class Connection(FrameProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._timeout = self._server.loop.call_later(HELLO_TIMEOUT_S, self.refuse, "no HELLO came")
-        self._server.connections.add(self)
+        self._server.connections[self] = None
         assert self._transport is not None
         self._transport.set_write_buffer_limits(high=self._server.config.limits.client_bytes)
 
@@ -132,7 +132,9 @@ class Connection(FrameProtocol):
         self._node.write(self._send_buffer, data)
 
     def say(self, message: msgspec.Struct) -> None:
-        self.send_frame(frame(msgspec.msgpack.encode(message)))
+        """Unlike a reply it is never dropped, since nobody asks again. It can't pile up: while too much waits to be
+        written, nothing is read, and followers get nothing."""
+        self._node.write(self._send_buffer, frame(msgspec.msgpack.encode(message)), is_owed=True)
 
     # -- hello
 
@@ -193,9 +195,14 @@ class Connection(FrameProtocol):
         return difference(self._server.data_layout, f"at {self._node.name}", member.layout, f"at {name}")
 
     def _answer_lost(self, name: str, doubt: str) -> None:
-        known = self._server.witnesses.known(name)
+        server = self._server
+        known = server.witnesses.known(name)
         assert known is not None and self._transport is not None
         logger.warning("%s", doubt)
+        if server.is_alone(name):
+            logger.warning("%s is alone in its group: it may come back with the disk that it had", name)
+        else:
+            server.witnesses.condemn(name)
         self._transport.write(frame(msgspec.msgpack.encode(Lost(known, doubt))))
         self.close()
 

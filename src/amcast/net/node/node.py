@@ -73,7 +73,9 @@ class Node(Outbox):
         self.admission = self.clients.admission
         self.use_records(records)
         self.application: Host | None = None
-        self._is_log_full = False  # the delivery log can't go on
+        self.is_log_full = (
+            False  # the delivery log can't go on, so that deliveries are held back though the disk has their records
+        )
         self.takes_input = True  # not while too much of what it took waits for the disk
         self.on_intake: Callable[[], None] = lambda: (
             None
@@ -307,9 +309,9 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
-    def write(self, buffer: SendBuffer, framed: bytes) -> None:
+    def write(self, buffer: SendBuffer, framed: bytes, is_owed: bool = False) -> None:
         """Sends what the server says on a client's connection, such as BUSY or a chunk of deliveries."""
-        if buffer.add(framed):
+        if buffer.add(framed, is_owed):
             self._dirty.append(buffer)
         if not self._is_turn_ending:
             self._touch()
@@ -374,10 +376,10 @@ class Node(Outbox):
         except OSError as error:
             if not is_full(error):
                 raise
-            self._is_log_full = True
+            self.is_log_full = True
             self._loop.call_later(_LOOK_S, self.on_durable)
             return False
-        self._is_log_full = False
+        self.is_log_full = False
         if self.trace is not None:
             self.trace.restored(position, system().wall_us())
         return True
@@ -427,7 +429,7 @@ class Node(Outbox):
     @property
     def waits_for_space(self) -> bool:
         """Whether nothing goes on until there is space on the disk."""
-        return self.records.waits_for_space or self._is_log_full
+        return self.records.waits_for_space or self.is_log_full
 
     @property
     def is_settled(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -60,7 +61,7 @@ class NodeServer:
         self.security = ProcessCredentials.load(config, name, logger.warning)
         self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
         self.tickets = self.security.tickets
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
         self.refused = 0  # connections that were closed with a reason
@@ -94,10 +95,14 @@ class NodeServer:
     def _make_node(self, path: Path, name: str) -> Node:
         config = self.config
         deliveries = DeliveryLog.open(
-            path / "deliveries", config.durability, config.keep_messages, has_batches=config.spec().takes_batches
+            path / "deliveries",
+            config.durability,
+            config.keep_messages,
+            config.limits.segment_bytes,
+            has_batches=config.spec().takes_batches,
         )
         records = self._open_records(deliveries)
-        if self.folder.state is State.USED and not records.recovered:
+        if self.folder.state is State.USED and not records.recovered and not self.is_alone(name):
             logger.error("%s holds none of the records that it had: they are lost", self.folder.record_folder)
             records.close()
             self.folder.begin_incarnation(self.folder.life(0))
@@ -112,6 +117,7 @@ class NodeServer:
             self._on_disk_failure,
             before_snapshot=lambda: self._before_snapshot(deliveries),
             before_first=partial(self.folder.mark_used, self.folder.incarnation),
+            segment_bytes=self.config.limits.segment_bytes,
         )
         if records.note is not None:
             logger.warning("%s", records.note)
@@ -200,9 +206,14 @@ class NodeServer:
             self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start(self.folder.is_new)
 
+    def is_alone(self, name: str) -> bool:
+        """Whether a process is the only one of its group: then nobody else has what it loses."""
+        group, _ = split_name(name)
+        return sum(split_name(each)[0] == group for each in self.ids) == 1
+
     def _may_lose_disk(self, lost: Lost | None) -> bool:
-        """In a group of one, nobody has what was lost: the process stays silent, and its disk as it is."""
-        if len(self.node.topology.members(self.node.group)) > 1:
+        """In a group of one, the process stays silent, and its disk as it is."""
+        if not self.is_alone(self.node.name):
             return True
         why = "its records are lost" if lost is None else lost.reason
         self.start_problem = f"{why}; {self.node.name} is alone in its group, so only its own disk can bring it back"
@@ -230,11 +241,12 @@ class NodeServer:
             return
         # One who was away when this process started remembers what those who were there did not.
         try:
-            if len(self.node.topology.members(self.node.group)) > 1:
+            if not self.is_alone(self.node.name):
                 self.folder.begin_incarnation(answer.known)
         except OSError as error:
-            logger.error("%s: %s", self.folder.path, error)  # at the next start the same one may be asked first
-        self.fail(UsageError(f"{answer.reason}; start it again, and its group takes it back"))
+            logger.error("%s: %s", self.folder.path, error)  # whoever said LOST says it again at the next start
+        advice = "give it the disk that it had" if self.is_alone(self.node.name) else "start it again: it is taken back"
+        self.fail(UsageError(f"{answer.reason}; {advice}"))
 
     async def stop(self) -> None:
         """Takes no more input, lets the disk catch up, delivers and sends what waited for it, and closes everything.
@@ -348,6 +360,8 @@ class NodeServer:
         while not done.wait(0.05):
             if self._is_closing:  # it waits for this thread, and performs nothing any more
                 raise ClosingError
+        if self.node.is_log_full:
+            raise OSError(errno.ENOSPC, "the delivery log can't go on")  # and the snapshot waits as well
         deliveries.sync()
 
     def _on_disk_failure(self, error: OSError) -> None:
@@ -368,7 +382,7 @@ class NodeServer:
             old.close()
 
     def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.observers.discard(connection)
         self.followers.discard(connection)
         if connection.peer is not None and self.peers.get(connection.peer) is connection:

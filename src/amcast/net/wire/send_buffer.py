@@ -51,9 +51,12 @@ class SendBuffer:
         elif transport is not None:
             self.flush()
 
-    def add(self, data: bytes) -> bool:
-        """Returns whether it is the first frame since the last `flush`: the caller must then call `flush` again."""
-        if self._has_room(len(data)):
+    def add(self, data: bytes, is_owed: bool = False) -> bool:
+        """Returns whether it is the first frame since the last `flush`: the caller must then call `flush` again.
+
+        What is owed is never dropped while there is a connection: the caller sees to it that it does not pile up.
+        """
+        if self._has_room(len(data)) or (is_owed and self._transport is not None):
             self._frames.append(data)
             self._size += len(data)
             return len(self._frames) == 1
