@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from amcast.net.disk._delivery_files import DeliveryFiles
 from amcast.net.disk.records import Durability
 from amcast.net.system import system
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
@@ -94,6 +95,18 @@ def forgotten_debts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("amcast.protocols._owed.Debt.add", lambda self, owed: False)
 
 
+def emptied_delivery_logs(patch: pytest.MonkeyPatch) -> None:
+    """A replica that is given a state forgets what it had delivered, and nobody fills the gap."""
+    begin_at = DeliveryFiles.begin_at
+
+    def begin_anew(self: Any, position: int) -> None:
+        begin_at(self, position)
+        self.drop_before(position)
+
+    patch.setattr(DeliveryFiles, "begin_at", begin_anew)
+    patch.setattr("amcast.net.node._backfill.Backfill._target", lambda self: None)
+
+
 def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
     """Of a process that was started again, the collected run has the first boot alone."""
     from amcast.net.trace import _intake
@@ -136,6 +149,8 @@ SET_BACK = NodePlan(
     )
 )
 
+# Each member is away for long enough to be given a state when it comes back.
+ONE_BY_ONE = NodePlan(tuple(Kill(150_000 + 550_000 * index, f"g1.p{index}", 450_000) for index in range(3)))
 
 MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
@@ -147,5 +162,6 @@ MUTANTS = (
     NodeMutant(trusting_hello, (), range(6), plan=SET_BACK),
     NodeMutant(deliveries_dropped_before_snapshot, ("kill",), range(20), "skeen", replicas=1),
     NodeMutant(forgotten_debts, ("group-down",), range(20), "multipaxos", groups=2),
+    NodeMutant(emptied_delivery_logs, (), range(6), plan=ONE_BY_ONE),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
 )
