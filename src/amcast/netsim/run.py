@@ -113,7 +113,7 @@ class NodeSimulation:
         if self.problems:
             self.world.end()
             return
-        if self.reader is None and now > self.scenario.end_us() and all(sender.is_done for sender in self.senders):
+        if self.reader is None and now > self.scenario.end_us() and all(_has_ended(each) for each in self.senders):
             machine = self.world.add_machine("reader", self._wall_us)
             self.reader = Reader(self.scenario, machine, self._applications_are_at)
         if self.reader is not None and self.reader.is_done:
@@ -205,8 +205,12 @@ class NodeSimulation:
         return digest
 
 
+def _has_ended(sender: Sender) -> bool:
+    return sender.is_done or not sender.program.is_alive
+
+
 def _has_failed(program: Sender | Reader) -> bool:
-    return program.task.done() and not program.is_done
+    return program.program.is_alive and program.task.done() and not program.is_done
 
 
 class _Log(logging.Handler):
