@@ -45,6 +45,15 @@ def test_bytes_have_a_limit_of_their_own(admission: Admission) -> None:
     assert (admission.open_messages, admission.open_bytes) == (2, 100)
 
 
+def test_a_message_above_the_limit_is_taken_when_nothing_else_is_open(admission: Admission) -> None:
+    """Otherwise it would be turned away for ever, though the cluster takes messages of this size."""
+    small, huge = message(ANN, 0), message(ANN, 1, 500)
+    assert admit(admission, small, huge) == [huge.id]
+    admission.close(ANN, [small.id])
+    assert admit(admission, huge) == []
+    assert admit(admission, message(BOB, 0)) == [message(BOB, 0).id]
+
+
 def test_a_message_that_is_sent_again_counts_once(admission: Admission) -> None:
     many = [message(ANN, seq) for seq in range(3)]
     assert admit(admission, *many) == []

@@ -308,6 +308,18 @@ def test_a_crash_is_between_the_boots(tmp_path: Path) -> None:
     assert (report.restarts, report.repeats, report.deliveries) == (2, 2, 1)
 
 
+def test_times_of_a_process_never_go_back(tmp_path: Path) -> None:
+    """Its clock was set back between two deliveries, which are in the order in which it made them."""
+    writer = TraceWriter(tmp_path / "raw", 0, 1, 1, wire=False)
+    writer.multicast(7, 9, 7, (1,), 1_000, 8)
+    writer.delivery(0, 7, OPTIMISTIC, None, 5_000)
+    writer.delivery(0, 7, FINAL, 3, 2_000)
+    writer.delivery(1, 8, FINAL, 4, 6_000)
+    writer.close()
+    collect(tmp_path / "raw", tmp_path / "run", described)
+    assert sorted(read_run(tmp_path / "run").deliveries.t_us.tolist()) == [4_000, 4_000, 5_000]
+
+
 def test_files_that_were_never_closed_are_a_crash(tmp_path: Path) -> None:
     for process in (0, 1, CLIENT):
         writer = TraceWriter(tmp_path / "raw", process, 1, 0, wire=False)

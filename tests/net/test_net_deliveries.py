@@ -748,3 +748,20 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
         assert log.next >= int(said[-1])
         assert read_all(log, 0, 10_000) == [message_at(position) for position in range(log.next)]
         log.close()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_segment_of_which_only_the_name_is_left_ends_the_log(tmp_path: Path, lost: int) -> None:
+    """The machine stopped before the first sync. The disk had written later segments, and of this one nothing."""
+    log = open_log(tmp_path / "log", segment_bytes=1)
+    for position in range(4):
+        deliver(log, position, position + 1)
+        log.flush()
+    copied = copy_of(tmp_path / "log", tmp_path / "copy")
+    sorted(copied.glob("delivered-*"))[lost].write_bytes(b"")
+    log.close()
+    again = open_log(copied, segment_bytes=1)
+    assert again.next == lost
+    deliver(again, lost, 6)
+    assert read_all(again) == [message_at(position) for position in range(6)]
+    again.close()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from amcast.net.disk._delivery_files import DeliveryFiles
 from amcast.net.disk.records import Durability
-from amcast.netsim import NodeScenario, fuzz_node_scenario
+from amcast.net.system import system
+from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
+from amcast.netsim.faults import CutOff, Kill, OldDisk
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -59,6 +64,49 @@ def swallowed_application_errors(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Host, "_apply", lenient)
 
 
+def unsynced_counters(patch: pytest.MonkeyPatch) -> None:
+    """Whose folder it is, how often the process was started and what is known of peers: written, and not synced."""
+
+    def write(path: Path, *parts: bytes) -> None:
+        fd = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        system().pwrite(fd, b"".join(parts), 0)
+        system().close(fd)
+
+    patch.setattr("amcast.net.disk.checked.write_file", write)
+    patch.setattr("amcast.net.node._witnesses.write_file", write)
+
+
+def trusting_hello(patch: pytest.MonkeyPatch) -> None:
+    """A process is believed whatever incarnation, boot and records its HELLO tells of."""
+    patch.setattr("amcast.net.node._witnesses.Witnesses.doubt", _nothing)
+
+
+def deliveries_dropped_before_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """The delivery log drops messages that the application has not saved the effects of."""
+
+    def kept_from(self: Any, next_: int) -> int:
+        return max(0, next_ - self._keep)
+
+    patch.setattr("amcast.net.disk.deliveries.DeliveryLog._kept_from", kept_from)
+
+
+def forgotten_debts(patch: pytest.MonkeyPatch) -> None:
+    """What is decided counts as delivered, also by another group, which may be down."""
+    patch.setattr("amcast.protocols._owed.Debt.add", lambda self, owed: False)
+
+
+def emptied_delivery_logs(patch: pytest.MonkeyPatch) -> None:
+    """A replica that is given a state forgets what it had delivered, and nobody fills the gap."""
+    begin_at = DeliveryFiles.begin_at
+
+    def begin_anew(self: Any, position: int) -> None:
+        begin_at(self, position)
+        self.drop_before(position)
+
+    patch.setattr(DeliveryFiles, "begin_at", begin_anew)
+    patch.setattr("amcast.net.node._backfill.Backfill._target", lambda self: None)
+
+
 def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
     """Of a process that was started again, the collected run has the first boot alone."""
     from amcast.net.trace import _intake
@@ -80,14 +128,29 @@ class NodeMutant:
     durability: Durability = Durability.SYNC
     replicas: int | None = None
     groups: int = 1
+    plan: NodePlan | None = None  # instead of a random one
 
     @property
     def name(self) -> str:
         return self.break_.__name__
 
     def scenario(self, seed: int) -> NodeScenario:
-        return fuzz_node_scenario(self.protocol, seed, self.kinds, self.replicas, self.groups, self.durability)
+        made = fuzz_node_scenario(self.protocol, seed, self.kinds, self.replicas, self.groups, self.durability)
+        return made if self.plan is None else msgspec.structs.replace(made, plan=self.plan)
 
+
+# While p2 is cut off, p0 and p1 decide. Then p0's disk is set back, and p1 is away: nobody who is there knows what they
+# decided. Only p2 can tell that p0 has been further.
+SET_BACK = NodePlan(
+    (
+        CutOff(300_000, ("g1.p2",), 900_000),
+        OldDisk(1_100_000, "g1.p0", 20_000, None, 250_000),
+        Kill(1_100_000, "g1.p1", 1_500_000),
+    )
+)
+
+# Each member is away for long enough to be given a state when it comes back.
+ONE_BY_ONE = NodePlan(tuple(Kill(150_000 + 550_000 * index, f"g1.p{index}", 450_000) for index in range(3)))
 
 MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
@@ -95,5 +158,10 @@ MUTANTS = (
     NodeMutant(snapshot_before_deliveries, ("group-down", "power-loss"), range(20)),
     NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(10, 30)),
     NodeMutant(swallowed_application_errors, ("kill",), range(10)),
+    NodeMutant(unsynced_counters, ("power-loss",), range(20)),
+    NodeMutant(trusting_hello, (), range(6), plan=SET_BACK),
+    NodeMutant(deliveries_dropped_before_snapshot, ("kill",), range(20), "skeen", replicas=1),
+    NodeMutant(forgotten_debts, ("group-down",), range(20), "multipaxos", groups=2),
+    NodeMutant(emptied_delivery_logs, (), range(6), plan=ONE_BY_ONE),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
 )

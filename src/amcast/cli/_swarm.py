@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from ..core import UsageError
 from ..protocols import protocol, select
+from ._fuzz import Driver
 from ._output import FAIL, JsonOption, MasterOption, RemoteOption, coloured, console, print_json, progress, table
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def register(app: typer.Typer) -> None:
         name: Annotated[str, typer.Option("--protocol", "-p", help="One protocol, or all.")] = "all",
         seeds: Annotated[int, typer.Option(help="How many seeds each cell runs.", min=1)] = 1000,
         first_seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
+        driver: Annotated[
+            Driver, typer.Option(help="Protocol processes alone, or whole nodes with their disks and connections.")
+        ] = Driver.PROCESS,
         faults: Annotated[
             list[str] | None,
             typer.Option(help="Kinds of faults: all, none, or crash,partition,...; each repetition adds a cell."),
@@ -48,11 +52,14 @@ def register(app: typer.Typer) -> None:
         [bold]amcast swarm --protocol all --seeds 10000 --replicas 3,5 --out runs/swarm[/bold]
 
         [bold]amcast swarm -p fastcast --seeds 50000 --faults all --faults none --master spark://host:7077[/bold]
+
+        [bold]amcast swarm --driver node --seeds 50000 --out runs/nodes[/bold]   stop it, and the same command goes on
         """
         from ..pipeline.swarm import SwarmSpec, make_cells
 
         names = [spec.name for spec in select(name)]
-        cells = make_cells(names, faults or ["all"], _numbers(replicas, "--replicas"), _numbers(groups, "--groups"))
+        sizes, counts = _numbers(replicas, "--replicas"), _numbers(groups, "--groups")
+        cells = make_cells(names, faults or ["all"], sizes, counts, str(driver))
         spec = SwarmSpec(cells, seeds, first_seed)
         started = time.perf_counter()
         result = _run(spec, out, master, remote, quiet=as_json)
@@ -124,7 +131,7 @@ def _document(result: SwarmResult, out: Path | None, seconds: float) -> dict[str
     for totals, cell in zip(result.cells, result.spec.cells, strict=True):
         described = {"protocol": cell.protocol, "replicas": cell.replicas or protocol(cell.protocol).replicas}
         counts = {key: getattr(totals, key) for key in totals.__struct_fields__ if key != "cell"}
-        cells.append({**described, "groups": cell.groups, "faults_kinds": cell.faults, **counts})
+        cells.append({**described, "groups": cell.groups, "driver": cell.driver, "faults_kinds": cell.faults, **counts})
     schedules = sum(totals.schedules for totals in result.cells)
     return {
         "verdict": "fail" if result.violations else "pass",
@@ -160,7 +167,11 @@ def _violation(spec: SwarmSpec, one: Found, out: Path | None) -> dict[str, Any]:
 def _show(document: dict[str, Any]) -> None:
     made = table("protocol", "replicas", "faults", "schedules", "injected", "messages", "deliveries", "")
     for cell in document["cells"]:
-        kinds = cell["faults_kinds"] + (f", {cell['groups']} groups" if cell["groups"] else "")
+        kinds = (
+            ("nodes, " if cell["driver"] == Driver.NODE else "")
+            + cell["faults_kinds"]
+            + (f", {cell['groups']} groups" if cell["groups"] else "")
+        )
         counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries"))
         verdict = coloured("fail") + f" {cell['violations']:,}" if cell["violations"] else coloured("pass")
         made.add_row(cell["protocol"], str(cell["replicas"]), kinds, *counts, verdict)

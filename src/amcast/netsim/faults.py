@@ -156,6 +156,13 @@ class RollingRestart(NodeFault, frozen=True, tag="rolling-restart"):
     every_us: int
 
 
+class KillClient(NodeFault, frozen=True, tag="kill-client"):
+    """A client's program ends for good, in the middle of its messages. What was acknowledged to it stays so."""
+
+    kind: ClassVar[str] = "client-kill"
+    client: int
+
+
 AnyNodeFault = (
     Kill
     | PowerLoss
@@ -173,6 +180,7 @@ AnyNodeFault = (
     | SecondStart
     | GroupDown
     | RollingRestart
+    | KillClient
 )
 
 STRIKES = (Kill, PowerLoss, EmptyDisk, OldDisk, FlippedBits)
@@ -196,6 +204,7 @@ KINDS = (
     "disk-loss",
     "old-disk",
     "flipped-bits",
+    "client-kill",
 )
 
 
@@ -324,6 +333,8 @@ class _Drawer:
                 if self._durability is Durability.MEMORY:
                     return []
                 return [RollingRestart(at, group, 1 + lasts // 10, 50_000 + lasts // 2)]
+            case "client-kill":
+                return [KillClient(at, int(other * 3))]
             case _:
                 if self._replicas < 3 or not self._may_lose(group, process):
                     return []

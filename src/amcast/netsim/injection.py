@@ -16,6 +16,7 @@ from .faults import (
     FullDisk,
     GroupDown,
     Kill,
+    KillClient,
     OldDisk,
     PauseNode,
     PowerLoss,
@@ -84,6 +85,10 @@ class Injector:
                 for name in self._scenario.members(fault.group):
                     down = (PowerLoss if fault.loses_power else Kill)(fault.at_us, name, fault.down_us)
                     self._strike(index, down)
+            case KillClient():
+                machine = self._world.machines.get(f"c{fault.client}")
+                if machine is not None:
+                    machine.kill_all()
             case RollingRestart():
                 for turn, name in enumerate(self._scenario.members(fault.group)):
                     one = Terminate(fault.at_us + turn * fault.every_us, name, fault.down_us)

@@ -12,7 +12,7 @@ from ..core import GroupId, ProcessId, message_name
 from ..description import describe
 from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
-from .faults import LOSE_DISK, StepClock
+from .faults import LOSE_DISK
 
 if TYPE_CHECKING:
     from .run import NodeSimulation
@@ -26,7 +26,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
     report = check_run(run)
-    found += [violation for violation in report.violations if not _is_excused(violation, simulation)]
+    found += report.violations
     if not found and report.verdict != "pass" and not _lost_evidence(simulation):
         found.append(Violation("evidence", [], [], f"nothing is amiss, but the verdict is {report.verdict}: {report}"))
     return tuple(found), run
@@ -41,12 +41,6 @@ def _expected(simulation: NodeSimulation) -> dict[ProcessId, Expected]:
 def _lost_evidence(simulation: NodeSimulation) -> bool:
     """Whether a folder that counts boots was lost or set back: then nobody knows whether traces are missing."""
     return any(isinstance(fault, LOSE_DISK) for fault in simulation.scenario.plan.faults)
-
-
-def _is_excused(violation: Violation, simulation: NodeSimulation) -> bool:
-    """Whether a guess came before the delivery is judged by clocks, which the plan may set back in between."""
-    steps = [fault for fault in simulation.scenario.plan.faults if isinstance(fault, StepClock)]
-    return violation.property == "local-order" and bool(steps)
 
 
 def _describe(simulation: NodeSimulation, complete: bool, sent: Iterable[tuple[ProcessId, GroupId]]) -> RunInfo:

@@ -67,6 +67,8 @@ class NodeSimulation:
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
         self.reader: Reader | None = None
+        self._progress = (0, True)  # messages that are acknowledged, and whether some are not
+        self._progress_us = 0  # since when it is the same
         self._wall_us = wall_us
         self.log: list[str] = []
         self._records_log = records_log
@@ -101,14 +103,17 @@ class NodeSimulation:
     @property
     def _deadline(self) -> int:
         load = self.scenario.interval_us * (self.scenario.messages // self.scenario.clients + 1)
-        return max(self.scenario.end_us(), load) + self.scenario.patience_us
+        return max(self.scenario.end_us(), load, self._progress_us) + self.scenario.patience_us
 
     def _look(self) -> None:
         now = self.world.now
+        progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None)
+        if progress != self._progress:
+            self._progress, self._progress_us = progress, now
         if self.problems:
             self.world.end()
             return
-        if self.reader is None and now > self.scenario.end_us() and all(sender.is_done for sender in self.senders):
+        if self.reader is None and now > self.scenario.end_us() and all(_has_ended(each) for each in self.senders):
             machine = self.world.add_machine("reader", self._wall_us)
             self.reader = Reader(self.scenario, machine, self._applications_are_at)
         if self.reader is not None and self.reader.is_done:
@@ -200,8 +205,12 @@ class NodeSimulation:
         return digest
 
 
+def _has_ended(sender: Sender) -> bool:
+    return sender.is_done or not sender.program.is_alive
+
+
 def _has_failed(program: Sender | Reader) -> bool:
-    return program.task.done() and not program.is_done
+    return program.program.is_alive and program.task.done() and not program.is_done
 
 
 class _Log(logging.Handler):

@@ -34,7 +34,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limits: Limits = Limits()
     keep_messages: int = 10_000_000
     plan: NodePlan = NodePlan()
-    patience_us: int = 12_000_000  # after the last fault, everything must be delivered within this time
+    patience_us: int = 12_000_000  # without progress for so long after the last fault, a run is stuck
     seed: int = 0
 
     def names(self) -> list[str]:

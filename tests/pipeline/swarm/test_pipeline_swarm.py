@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 
 from amcast.core import UsageError
 from amcast.pipeline.swarm import Cell, Plan, SwarmSpec, make_cells, make_plan, probe_cell, run_swarm
-from amcast.pipeline.swarm.plan import COUNTS
+from amcast.pipeline.swarm.drivers import driver_of, runner
+from amcast.pipeline.swarm.plan import COUNTS, NODE
 from amcast.pipeline.swarm.store import SwarmStore, WaveResult
-from amcast.pipeline.swarm.task import run_chunk, runner
+from amcast.pipeline.swarm.task import run_chunk
 from amcast.sim import Scenario
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_one, fuzz_scenario, violations_of
@@ -124,6 +125,18 @@ def test_a_stopped_swarm_goes_on_and_says_what_the_seeds_say_locally(swarm_spark
         assert [getattr(totals, name) for name in COUNTS] == local_totals(cell)
     again = run_swarm(swarm_spark, PLAN, out)
     assert (again.cells, again.resumed) == (result.cells, 4)
+
+
+def test_whole_nodes_swarm_too(swarm_spark: SparkSession) -> None:
+    cell = Cell("fastcast", "kill,power-loss", groups=1, driver=NODE)
+    result = run_swarm(swarm_spark, Plan(SwarmSpec((cell,), seeds=4), (2,), 2))
+    driver = driver_of(cell)
+    alone = [driver.fuzz(driver.draw(cell, seed)) for seed in range(4)]
+    totals = result.cells[0]
+    assert (totals.schedules, totals.violations) == (4, 0)
+    assert (totals.deliveries, totals.faults) == (sum(r.deliveries for r in alone), sum(r.faults for r in alone))
+    assert totals.faults > 0
+    assert "--driver node" in cell.replay(3)
 
 
 def test_a_violation_comes_back_shrunk_with_its_scenario(swarm_spark: SparkSession, tmp_path: Path) -> None:

@@ -229,10 +229,10 @@ class DeliveryFiles:
         """The segments up to the first gap. All positions below the high-water mark were durable, and must be there."""
         kept: list[_Scanned] = []
         for segment in scanned:
-            if kept and kept[-1].next != segment.first:
+            # A segment without a header lost all that was in it, also if segments after it were not lost.
+            if segment.reader.end < FILE_HEADER or (kept and kept[-1].next != segment.first):
                 break
-            if segment.reader.end >= FILE_HEADER:
-                kept.append(segment)
+            kept.append(segment)
             if segment.reader.has_rest:
                 break
         next_ = kept[-1].next if kept else scanned[0].first if scanned else 0

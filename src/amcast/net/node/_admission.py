@@ -46,9 +46,10 @@ class Admission:
     def _is_admitted(self, message: AppMessage) -> bool:
         if message.id in self._open.get(message.id >> SEQ_BITS, ()):
             return True  # the client sends it again
-        # One batch may exceed the limit: otherwise a batch that is larger than the limit would never be admitted.
+        # One message or batch may exceed a limit: otherwise one that is larger than the limit would never be admitted.
         has_room = self.open_messages < self._limits.open_messages
-        if has_room and self.open_bytes + len(message.payload) <= self._limits.open_bytes:
+        fits = not self.open_messages or self.open_bytes + len(message.payload) <= self._limits.open_bytes
+        if has_room and fits:
             self._open_all((message,))
             return True
         return False

@@ -23,6 +23,7 @@ class CollectedDeliveries:
         self.group = group
         self.next = 0  # the position after the highest one that it delivered; a received state does not count
         self._high_water = (0, 0)
+        self._last_us = -(1 << 62)
         self._files: list[RawFile] = []
         self._guesses: dict[int, _Guesses] = {}  # by boot, for boots after the first
 
@@ -64,7 +65,17 @@ class CollectedDeliveries:
         rows = rows if kept.all() else rows[kept]
         final = rows["pos"][rows["kind"] == FINAL]
         self.next = max(self.next, int(final.max()) + 1 if len(final) else 0)
-        return rows, repeats
+        return self._in_time(rows), repeats
+
+    def _in_time(self, rows: Rows) -> Rows:
+        """A process recorded its rows in their order. If its clock was set back meanwhile, their times stand still."""
+        if len(rows):
+            times = np.maximum.accumulate(np.maximum(rows["t_us"], self._last_us))
+            self._last_us = int(times[-1])
+            if (times != rows["t_us"]).any():
+                rows = rows.copy()
+                rows["t_us"] = times
+        return rows
 
     def _continued(self, file: RawFile, rows: Rows, earlier: list[Rows]) -> Rows:
         """The rows of a file, in which optimistic deliveries get positions after those of earlier boots."""

@@ -20,21 +20,27 @@ _TASK_SECONDS_MIN = 1.0
 _CHUNKS_A_CORE = 2  # in a wave
 
 
+PROCESS, NODE = "process", "node"
+
+
 class Cell(msgspec.Struct, frozen=True):
     protocol: str
     faults: str = "all"  # as on the command line: all, none, or crash,partition,...
     replicas: int | None = None  # None: the protocol's usual number
     groups: int | None = None  # None: drawn for each seed
+    driver: str = PROCESS  # or NODE: whole nodes, with their disks and connections
 
     def title(self) -> str:
         sizes = [f"groups of {self.replicas}"] if self.replicas else []
         sizes += [f"{self.groups} of them" if self.replicas else f"{self.groups} groups"] if self.groups else []
-        return ", ".join([self.protocol, *sizes, f"faults {self.faults}"])
+        nodes = ["whole nodes"] if self.driver == NODE else []
+        return ", ".join([self.protocol, *nodes, *sizes, f"faults {self.faults}"])
 
     def replay(self, seed: int) -> str:
         """The command that runs one of its seeds again, without Spark."""
         sizes = f"{f' --replicas {self.replicas}' if self.replicas else ''}"
         sizes += f"{f' --groups {self.groups}' if self.groups else ''}"
+        sizes += " --driver node" if self.driver == NODE else ""
         return f"amcast fuzz --protocol {self.protocol} --seeds 1 --first-seed {seed} --faults {self.faults}{sizes}"
 
 
@@ -112,9 +118,10 @@ def make_cells(
     faults: Sequence[str] = ("all",),
     replicas: Sequence[int | None] = (None,),
     groups: Sequence[int | None] = (None,),
+    driver: str = PROCESS,
 ) -> tuple[Cell, ...]:
     made = [
-        Cell(protocol, kinds, size, count)
+        Cell(protocol, kinds, size, count, driver)
         for protocol in protocols
         for size in replicas
         for count in groups

@@ -5,17 +5,13 @@ Its result is a function of its chunk of seeds: if Spark runs it again, after a 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from ...core import UsageError
-from ...sim import Scenario, SimResult, parse_kinds, simulate
-from ...sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
+from .drivers import Driver, driver_of
 from .plan import COUNTS, Cell, Chunk, Found, SwarmSpec
 
 FOUND_MAX = 20  # violations that a task keeps: if there are more, the protocol never works
@@ -26,31 +22,14 @@ _PROBE_RUNS = 6
 ROWS = pa.schema([("cell", pa.int32()), *((name, pa.int64()) for name in COUNTS), ("found", pa.string())])
 ROWS_DDL = f"cell int, {', '.join(f'{name} bigint' for name in COUNTS)}, found string"
 
-Run = Callable[[Scenario], SimResult]
-
-
-def scenario_of(cell: Cell, seed: int) -> Scenario:
-    return fuzz_scenario(cell.protocol, seed, parse_kinds(cell.faults), cell.replicas, cell.groups)
-
-
-def runner(variant: str | None) -> Run:
-    """The simulator, or the simulator with the protocol that `variant`, "module:function", makes."""
-    if variant is None:
-        return simulate
-    module, _, name = variant.partition(":")
-    try:
-        build = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{variant}: {error}") from error
-    return partial(simulate, spec=build())
-
 
 def probe_cell(cell: Cell, seed: int, clock: Callable[[], float]) -> float:
     """How many of the clock's seconds a schedule takes. Raises what is wrong with a cell, before a job starts."""
-    fuzz_one(scenario_of(cell, seed))  # to warm up
+    driver = driver_of(cell)
+    driver.fuzz(driver.draw(cell, seed))  # to warm up
     start = clock()
     for number in range(_PROBE_RUNS):
-        fuzz_one(scenario_of(cell, seed + number))
+        driver.fuzz(driver.draw(cell, seed + number))
     return (clock() - start) / _PROBE_RUNS
 
 
@@ -67,22 +46,22 @@ def task(spec: SwarmSpec, wave: list[Chunk]) -> Callable[[Iterator[pa.RecordBatc
 
 def run_chunk(spec: SwarmSpec, chunk: Chunk) -> pa.RecordBatch:
     """One row of counts, and one for each violation that is kept."""
-    run = runner(spec.variant)
     cell = spec.cells[chunk.cell]
+    driver = driver_of(cell, spec.variant)
     counts = dict.fromkeys(COUNTS, 0)
     found: list[Found] = []
     for seed in range(chunk.first_seed, chunk.first_seed + chunk.seeds):
-        result = fuzz_one(scenario_of(cell, seed), run)
+        result = driver.fuzz(driver.draw(cell, seed))
         _count(counts, result)
         if result.finding is not None and len(found) < FOUND_MAX:
-            found.append(_describe(chunk.cell, result.finding, run, shrinks=len(found) < SHRUNK_MAX))
+            found.append(_describe(chunk.cell, result.finding, driver, shrinks=len(found) < SHRUNK_MAX))
     rows: list[dict[str, Any]] = [{"cell": chunk.cell, **counts, "found": None}]
     nothing = dict.fromkeys(COUNTS, 0)
     rows += [{"cell": chunk.cell, **nothing, "found": msgspec.json.encode(one).decode()} for one in found]
     return pa.RecordBatch.from_pylist(rows, schema=ROWS)
 
 
-def _count(counts: dict[str, int], result: FuzzResult) -> None:
+def _count(counts: dict[str, int], result: Any) -> None:
     counts["schedules"] += 1
     counts["messages"] += result.messages
     counts["deliveries"] += result.deliveries
@@ -91,9 +70,9 @@ def _count(counts: dict[str, int], result: FuzzResult) -> None:
     counts["violations"] += result.finding is not None
 
 
-def _describe(cell: int, finding: Finding, run: Run, shrinks: bool) -> Found:
-    made = shrink(finding.scenario, run, SHRINK_TRIES) if shrinks else finding.scenario
-    violation = (violations_of(run(made)) if shrinks else finding.violations)[0]
+def _describe(cell: int, finding: Any, driver: Driver, shrinks: bool) -> Found:
+    made = driver.shrink(finding.scenario, SHRINK_TRIES) if shrinks else finding.scenario
+    violation = (driver.violations(made) if shrinks else finding.violations)[0]
     return Found(
         cell,
         finding.seed,
@@ -101,7 +80,7 @@ def _describe(cell: int, finding: Finding, run: Run, shrinks: bool) -> Found:
         violation.messages,
         violation.processes,
         violation.explanation,
-        made.plan.describe(made.topology()),
+        driver.faults(made),
         msgspec.to_builtins(finding.scenario),
         msgspec.to_builtins(made) if shrinks else None,
     )
