@@ -19,6 +19,7 @@ from amcast.core import UsageError
 from amcast.net.config import ClusterConfig, format_config
 from amcast.net.local import LocalCluster
 from amcast.net.node.data_folder import format_folder, replace_folder
+from amcast.net.wire.control import Status
 
 from ._node import slow_file
 from ._proxy import Proxy
@@ -47,6 +48,10 @@ def small_disks(config: ClusterConfig) -> Iterator[bool]:
     finally:
         for path in mounted:
             subprocess.run(["umount", "-l", str(path)], check=False)
+
+
+def _takes_part(status: Status | None) -> bool:
+    return status is not None and not (status.problem or "").startswith("is starting")
 
 
 class ProxiedCluster(LocalCluster):
@@ -146,6 +151,15 @@ class ProxiedCluster(LocalCluster):
         for name in names:
             if self._children[name].returncode:
                 raise UsageError(f"{name} ended with code {self._children[name].returncode}: {self.last_words(name)}")
+
+    async def until_all_take_part(self) -> None:
+        """A boot that ends earlier leaves no trace. If its folder is lost then, nobody knows that this one had none."""
+        try:
+            async with asyncio.timeout(_READY_S):
+                while not all(map(_takes_part, (await self.statuses()).values())):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise UsageError(f"not all take part within {_READY_S:g} s") from None
 
     async def settle(self) -> None:
         """Waits until all are up, votes of all count, and all have what anyone has delivered so far."""

@@ -52,6 +52,7 @@ class Nemesis:
         fault = self._turn.pop()
         victim = self._rng.choice(self._cluster.names)
         what = await getattr(self, "_" + fault.replace("-", "_"))(victim)
+        await self._cluster.until_all_take_part()
         await self._copy()
         return f"{fault} {what}"
 

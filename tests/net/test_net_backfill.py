@@ -17,7 +17,7 @@ from amcast.core import AppMessage, StampedMessage
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.disk import files
 from amcast.net.disk.deliveries import DeliveryLog
-from amcast.net.disk.records import Durability
+from amcast.net.disk.records import CorruptLogError, Durability
 from amcast.net.node import _backfill, _reader_service
 from amcast.net.node._backfill import Backfill, DiskFailedError
 from amcast.net.node._members import Address
@@ -91,6 +91,26 @@ def test_a_follower_goes_on_at_a_member_without_the_gap(tmp_path: Path, monkeypa
                 if len(seen) == sent:
                     break
             assert seen == [(n, b"%d" % n) for n in range(sent)]
+
+    run(test)
+
+
+def test_a_follower_goes_on_at_another_member_if_a_log_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(position: int, limit_bytes: int) -> None:
+        raise CorruptLogError(tmp_path / "delivered-0.amc", "frame 1 is damaged")
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            first = cluster.servers["g1.p0"]  # the one that followers ask first
+            async with connect(cluster.config) as client:
+                await send(client, 0, 3)
+                monkeypatch.setattr(first.node.deliveries, "read", damaged)
+                stream = client.deliveries("g1")
+                assert [(await anext(stream)).payload for _ in range(3)] == [b"0", b"1", b"2"]
+                await stream.aclose()
+            assert "run `amcast replace`" in str(status_of(first).problem)
 
     run(test)
 

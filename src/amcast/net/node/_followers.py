@@ -25,6 +25,7 @@ class Followers:
         self._loop = asyncio.get_running_loop()
         self._next: dict[Connection, int] = {}  # the position that each wants next
         self._is_woken = False
+        self.problem: str | None = None  # why not all that is in the log can be read
         node.on_turn_end.append(self._serve)
 
     def add(self, connection: Connection, position: int) -> None:
@@ -62,8 +63,10 @@ class Followers:
             return False
         except CorruptLogError as error:
             logger.error("%s", error)
+            self.problem = str(error)
             self.discard(connection)
-            connection.refuse(f"{self._node.name} can't read its log: follow another member", elsewhere=True)
+            has_others = len(self._node.topology.members(self._node.group)) > 1
+            connection.refuse(f"{self._node.name} can't read its log", elsewhere=has_others)
             return False
         connection.say(Delivered(position, tuple(messages)))
         self._next[connection] = position + len(messages)

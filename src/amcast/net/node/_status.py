@@ -57,6 +57,7 @@ def _problem_of(server: NodeServer) -> str | None:
     problems = (
         None if server.host is None else server.host.problem,
         server.backfill.problem,
+        server.followers.problem,
         None if node.trace is None else node.trace.failed,
         "gets deliveries that it missed from other members: replace none of their disks now"
         if server.backfill.is_filling
