@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from amcast.net.disk.files import CorruptLogError
 from amcast.net.disk.records import Durability
 from amcast.net.layout import DataLayout, difference, layout_of
 from amcast.net.local import LocalCluster, plan
-from amcast.net.node import _gate, _witnesses
+from amcast.net.node import _gate, _witnesses, server
 from amcast.net.node._gate import Gate
 from amcast.net.node._status import status_of
 from amcast.net.node._witnesses import Witnesses, write_peers
@@ -628,3 +629,26 @@ def test_a_late_answer_to_an_earlier_incarnation_changes_nothing(tmp_path: Path)
             assert (server.folder.incarnation, server.node.is_running) == (1, True)
 
     run(test)
+
+
+def test_chance_does_not_repeat_itself_on_a_disk_that_was_lost_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a process would ask its group twice to be taken back under the same nonce, as if it were one life."""
+    seeds: list[object] = []
+
+    def remember(seed: object) -> Random:
+        seeds.append(seed)
+        return Random(str(seed))
+
+    monkeypatch.setattr(server, "Random", remember)
+
+    async def test() -> None:
+        config = plan(tmp_path / "c", "fastcast", groups=1)
+        LocalCluster.create(tmp_path / "c", config)
+        for _ in range(2):
+            replace_folder(config, "g1.p0")
+            await NodeServer(config, "g1.p0").stop()
+
+    run(test)
+    assert len(set(seeds)) == len(seeds) == 2

@@ -107,7 +107,9 @@ class NodeServer:
             records.close()
             self.folder.begin_incarnation(self.folder.life(0))
             records = self._open_records(deliveries)
-        return Node(config, name, records, deliveries, Random(f"{config.cluster} {name} {self.folder.boot}"))
+        # Not from what is on the disk: after two losses a process would draw the same nonce twice, and its group would
+        # take it for its earlier life.
+        return Node(config, name, records, deliveries, Random(system().random_bits(64)))
 
     def _open_records(self, deliveries: DeliveryLog) -> RecordLog:
         records = RecordLog.open(
