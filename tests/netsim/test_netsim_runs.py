@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from amcast.core import UsageError
+from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.netsim import (
     KINDS,
@@ -112,3 +113,20 @@ def test_what_makes_no_sense_is_refused() -> None:
     made = NodeScenario(protocol="fastcast", plan=NodePlan((EmptyDisk(5, "g9.p0", 10),)))
     with pytest.raises(UsageError, match=r"fault at 5 us: there is no g9\.p0"):
         made.check()
+
+
+def test_a_group_that_only_passes_messages_on_takes_more_of_them() -> None:
+    """The root of a tree takes messages for other groups. They are not open there for ever, since others answer."""
+    made = NodeScenario(
+        protocol="tree",
+        groups=3,
+        replicas=1,
+        messages=24,
+        interval_us=20_000,
+        options={"parents": [3, 3, 0]},
+        limits=Limits(open_messages=2),
+        patience_us=6_000_000,
+    )
+    result = simulate_nodes(made)
+    assert not result.violations
+    assert result.acknowledged == 24

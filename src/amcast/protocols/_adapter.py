@@ -183,7 +183,9 @@ class ReplicatedAutomaton(Replica):
 
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if self._automaton.is_known(message.id):
-            if self._group in message.dst and not self._automaton.is_pending(message.id):
+            if self._group not in message.dst:
+                self._pass_on(message)
+            elif not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
         elif not self._automaton.is_ingress(message, self._group):
             return
@@ -223,6 +225,8 @@ class ReplicatedAutomaton(Replica):
         if isinstance(entry, Submit):
             self._submitted.discard(entry.message.id)
             self._automaton.on_submit(entry.message, effects)
+            if self._group not in entry.message.dst:
+                self._pass_on(entry.message)
         else:
             stream = self._in_stream(entry.source)
             if entry.seq != stream.applied:
@@ -237,6 +241,12 @@ class ReplicatedAutomaton(Replica):
             stream_out.unsent += 1
         for message, ts in effects.deliveries:
             self._deliver(message, ts, out)
+
+    def _pass_on(self, message: AppMessage) -> None:
+        """Others deliver the message, and answer. A driver that counts what a leader has not answered hears that this
+        group is done with it."""
+        if self._log.is_leader:
+            self._reply(message.sender, message.id, ())
 
     def _flush(self, out: Outbox) -> None:
         for group, stream in self._outgoing.items():
