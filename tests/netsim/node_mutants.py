@@ -107,6 +107,14 @@ def emptied_delivery_logs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("amcast.net.node._backfill.Backfill._target", lambda self: None)
 
 
+def believed_clocks(patch: pytest.MonkeyPatch) -> None:
+    """A sender's clock is believed whatever it says."""
+    patch.setattr("amcast.protocols.optimistic.baseline.believed", lambda time, now_us: time)
+    for name in ("TIME_MAX", "BARRIER_MAX"):
+        for module in ("proposals", "source"):
+            patch.setattr(f"amcast.protocols.optimistic.{module}.{name}", 1 << 62)
+
+
 def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
     """Of a process that was started again, the collected run has the first boot alone."""
     from amcast.net.trace import _intake
@@ -163,5 +171,6 @@ MUTANTS = (
     NodeMutant(deliveries_dropped_before_snapshot, ("kill",), range(20), "skeen", replicas=1),
     NodeMutant(forgotten_debts, ("group-down",), range(20), "multipaxos", groups=2),
     NodeMutant(emptied_delivery_logs, (), range(6), plan=ONE_BY_ONE),
+    NodeMutant(believed_clocks, ("client-clock",), range(10), "oam-baseline"),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
 )

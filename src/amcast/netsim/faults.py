@@ -163,6 +163,14 @@ class KillClient(NodeFault, frozen=True, tag="kill-client"):
     client: int
 
 
+class StepClientClock(NodeFault, frozen=True, tag="client-clock"):
+    """A client's machine has another time from now on: years ahead, or behind."""
+
+    kind: ClassVar[str] = "client-clock"
+    client: int
+    by_us: int
+
+
 AnyNodeFault = (
     Kill
     | PowerLoss
@@ -181,10 +189,12 @@ AnyNodeFault = (
     | GroupDown
     | RollingRestart
     | KillClient
+    | StepClientClock
 )
 
 STRIKES = (Kill, PowerLoss, EmptyDisk, OldDisk, FlippedBits)
 LOSE_DISK = (EmptyDisk, OldDisk, FlippedBits)
+_YEAR_US = 365 * 86_400 * 1_000_000
 CALLS_US = 300_000  # a strike that waits for system calls comes after so long anyway
 
 KINDS = (
@@ -205,6 +215,7 @@ KINDS = (
     "old-disk",
     "flipped-bits",
     "client-kill",
+    "client-clock",
 )
 
 
@@ -335,6 +346,8 @@ class _Drawer:
                 return [RollingRestart(at, group, 1 + lasts // 10, 50_000 + lasts // 2)]
             case "client-kill":
                 return [KillClient(at, int(other * 3))]
+            case "client-clock":
+                return [StepClientClock(at, int(other * 3), int((chance - 0.25) * 20 * _YEAR_US))]
             case _:
                 if self._replicas < 3 or not self._may_lose(group, process):
                     return []

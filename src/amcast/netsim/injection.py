@@ -23,6 +23,7 @@ from .faults import (
     RollingRestart,
     SecondStart,
     SlowDisk,
+    StepClientClock,
     StepClock,
     Terminate,
 )
@@ -89,6 +90,10 @@ class Injector:
                 machine = self._world.machines.get(f"c{fault.client}")
                 if machine is not None:
                     machine.kill_all()
+            case StepClientClock():
+                machine = self._world.machines.get(f"c{fault.client}")
+                if machine is not None:
+                    machine.step_clock(fault.by_us, 0.0)
             case RollingRestart():
                 for turn, name in enumerate(self._scenario.members(fault.group)):
                     one = Terminate(fault.at_us + turn * fault.every_us, name, fault.down_us)
