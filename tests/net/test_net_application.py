@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from amcast.net.config import Limits
 from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
 from amcast.net.node import _keeper, _reader_service
-from amcast.net.node import server as server_module
 from amcast.net.node._backfill import Backfill
 from amcast.net.node._keeper import Keeper
 from amcast.net.node._members import Address, BadAnswerError
@@ -164,18 +162,9 @@ def test_a_stop_saves_the_state(tmp_path: Path) -> None:
     run(test)
 
 
-@pytest.fixture
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the delivery log drops what it may drop."""
-    opened = DeliveryLog.open
-    small = partial(opened, segment_bytes=100)
-    monkeypatch.setattr(server_module.DeliveryLog, "open", staticmethod(small))
-
-
-@pytest.mark.usefixtures("small_segments")
 def test_nothing_is_dropped_that_came_since_the_last_snapshot(tmp_path: Path) -> None:
     async def test() -> None:
-        settings = {**DURABLE, "limits": Limits(snapshot_messages=40), "keep_messages": 5}
+        settings = {**DURABLE, "limits": Limits(snapshot_messages=40, segment_bytes=100), "keep_messages": 5}
         machines: dict[str, Any] = {"g1.p0": Restored()}
         async with (
             running(tmp_path / "c", machines=machines, **settings) as cluster,
@@ -252,7 +241,6 @@ def test_a_node_with_a_damaged_snapshot_applies_its_log_again(
     run(test)
 
 
-@pytest.mark.usefixtures("small_segments")
 def test_a_node_with_a_damaged_snapshot_takes_over_the_state_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +249,7 @@ def test_a_node_with_a_damaged_snapshot_takes_over_the_state_of_another(
 
     async def test() -> None:
         machines: dict[str, Any] = {f"g1.p{number}": Restored() for number in range(3)}
-        limits = Limits(snapshot_messages=10)
+        limits = Limits(snapshot_messages=10, segment_bytes=100)
         settings = {"groups": 1, "durability": Durability.SYNC, "limits": limits, "keep_messages": 5}
         async with (
             running(tmp_path / "c", machines=machines, **settings) as cluster,
