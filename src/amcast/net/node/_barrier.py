@@ -30,9 +30,8 @@ class DiskBarrier:
         self._held_bytes = 0
         self._appended_bytes = 0
         self._durable_bytes = 0
-        self._marks: deque[tuple[int, int]] = (
-            deque()
-        )  # numbers of some records, and how many bytes there are up to each
+        # Numbers of some records, and how many bytes there are up to each.
+        self._marks: deque[tuple[int, int]] = deque()
 
     def append(self, record: Record) -> None:
         if self.writes:

@@ -95,12 +95,8 @@ class Connection(FrameProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """The event loop would take an OSError that a handler raises for a broken connection: so none gets there."""
-        try:
-            super().buffer_updated(nbytes)
-        except Exception as error:
-            self._server.fail(error)
+    def _on_failure(self, error: Exception) -> None:
+        self._server.fail(error)
 
     # -- back-pressure: while too much waits to be written to a client, or to the disk, nothing is read
 

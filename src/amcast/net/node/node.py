@@ -73,13 +73,11 @@ class Node(Outbox):
         self.admission = self.clients.admission
         self.use_records(records)
         self.application: Host | None = None
-        self.is_log_full = (
-            False  # the delivery log can't go on, so that deliveries are held back though the disk has their records
-        )
+        # The delivery log can't go on, so that deliveries are held back though the disk has their records.
+        self.is_log_full = False
         self.takes_input = True  # not while too much of what it took waits for the disk
-        self.on_intake: Callable[[], None] = lambda: (
-            None
-        )  # called when that changes, and every so often while it does not
+        # Called when that changes, and every so often while it does not.
+        self.on_intake: Callable[[], None] = lambda: None
         self._look: asyncio.TimerHandle | None = None
         self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
@@ -216,9 +214,10 @@ class Node(Outbox):
         self.records.commit()
         self._flush()
         self.deliveries.flush()  # last, since nobody waits for it: the records could deliver the messages again
-        waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
-        if waiting > self._undurable_max or not self.takes_input:
-            self._regulate(waiting)
+        if self.barrier.writes:
+            waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
+            if waiting > self._undurable_max or not self.takes_input:
+                self._regulate(waiting)
         for callback in self.on_turn_end:
             callback()
 

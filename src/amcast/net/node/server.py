@@ -25,7 +25,7 @@ from ..security.credentials import ProcessCredentials
 from ..system import system
 from ..trace.writer import TraceWriter
 from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
-from ..wire.send_buffer import Delay
+from ..wire.send_buffer import Delay, SendBuffer
 from ._backfill import Backfill
 from ._client_ids import ClientIds
 from ._followers import Followers
@@ -151,7 +151,9 @@ class NodeServer:
     def _make_link(self, peer: str) -> Link:
         process, node = self.ids[peer], self.node
         delay = self.delay_to(node.topology.region(process), peer)
-        buffer = LinkBuffer(self.config.limits.link_bytes, delay, lambda: node.records.synced)
+        limit = self.config.limits.link_bytes
+        is_durable = node.records.writes  # otherwise there is nothing to tell a peer
+        buffer = LinkBuffer(limit, delay, lambda: node.records.synced) if is_durable else SendBuffer(limit, delay)
         node.links[process] = buffer
         address = self.config.addresses()[process]
         return Link(peer, address, self._hello, self.security.client, buffer, self, logger.info)

@@ -52,10 +52,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
             if stop > end:
                 needed = 4 + length
                 break
-            self._on_frame(view[start + 4 : stop])
+            try:
+                self._on_frame(view[start + 4 : stop])
+            except Exception as error:
+                self._on_failure(error)
+                return
             start = stop
         self._start = start
         self._make_room(needed)
+
+    def _on_failure(self, error: Exception) -> None:
+        """What a handler of frames raised. The event loop would take an OSError for a broken connection."""
+        raise error
 
     def _make_room(self, needed: int) -> None:
         """Moves the beginning of the next frame to the front, in a buffer that can hold the whole frame."""
