@@ -22,6 +22,7 @@ from amcast.consensus import (
     StateReceived,
     StateWanted,
 )
+from amcast.consensus.multipaxos.messages import Prepare
 from amcast.core import AppMessage, Codec, Outbox, ProcessId, Record, TimerKey, Topology, Wire, encode
 
 GROUP = 1
@@ -288,3 +289,29 @@ class Cluster:
             assert self.truth.setdefault(i, handed) == handed, f"{where}: two learners were handed different values"
         member.applied[instance] = value
         member.last = instance
+
+
+CONFIG = PaxosConfig(tick_us=1, election_ticks=3, retransmit_ticks=2, window=2)
+
+
+def running(size: int = 3, config: PaxosConfig = CONFIG, remote: int = 0) -> Cluster:
+    """A group whose first member leads ballot 0, with nothing under way."""
+    cluster = Cluster(size, config, remote)
+    cluster.drain()
+    return cluster
+
+
+def elect(cluster: Cluster, process: int) -> None:
+    """The others hear no leader for long enough, then this process campaigns."""
+    for member in cluster.members:
+        if member.is_up and member.process != process:
+            cluster.tick(member.process, CONFIG.election_ticks)
+    cluster.wire.clear()
+    while not cluster.take(Prepare, src=process):
+        cluster.tick(process)
+    ballot = cluster.log(process)._election.ballot
+    for member in cluster.members:
+        if member.is_up and member.process != process:
+            cluster.hand(process, member.process, Prepare(GROUP, ballot, cluster.log(process)._learner.next))
+    cluster.drain()
+    assert cluster.log(process).is_leader
