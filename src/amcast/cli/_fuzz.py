@@ -19,7 +19,7 @@ from ..protocols import protocol, select
 from ..sim import Scenario, parse_kinds, simulate
 from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from ..trace import write_run
-from ._node_runs import describe_node_finding, draw_node_scenario, fuzz_nodes, node_kinds
+from ._node_runs import describe_node_finding, draw_node_scenario, finding_fields, fuzz_nodes, node_kinds
 from ._output import FAIL, JsonOption, coloured, console, print_json, progress, table
 
 if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
@@ -211,17 +211,10 @@ def _describe(finding: Finding | NodeFinding, job: Job, faults: str, out: Path, 
     run = result.run()
     violation = violations_of(result)[0]
     folder = _write(out, finding, small, result, run, violation)
+    faults_left = small.plan.describe(small.topology())
     document = {
-        "seed": finding.seed,
-        "property": violation.property,
-        "messages": violation.messages,
-        "processes": violation.processes,
-        "explanation": violation.explanation,
-        "faults": small.plan.describe(small.topology()),
-        "scenario": str(folder / "scenario.json"),
+        **finding_fields(finding.seed, violation, faults_left, folder, unshrunk),
         "diagram": str(folder / "diagram.svg"),
-        "replay": f"amcast sim --scenario {folder / 'scenario.json'}",
-        "replay_unshrunk": unshrunk,
     }
     if not as_json:
         _show_finding(document, space_time_text(run, violation))

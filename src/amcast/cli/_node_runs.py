@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import msgspec
 import typer
 
+from ..check import Violation
 from ..core import UsageError
 from ._output import FAIL, PASS, coloured, console, print_json, table
 
@@ -53,6 +54,21 @@ def fuzz_nodes(job: NodeJob) -> NodeFuzzResult:
     return fuzz_one_node(draw_node_scenario(job))
 
 
+def finding_fields(seed: int, violation: Violation, faults: list[str], folder: Path, unshrunk: str) -> dict[str, Any]:
+    """What is said of every counterexample, whatever was simulated. Its folder holds the shrunk scenario."""
+    return {
+        "seed": seed,
+        "property": violation.property,
+        "messages": violation.messages,
+        "processes": violation.processes,
+        "explanation": violation.explanation,
+        "faults": faults,
+        "scenario": str(folder / "scenario.json"),
+        "replay": f"amcast sim --scenario {folder / 'scenario.json'}",
+        "replay_unshrunk": unshrunk,
+    }
+
+
 def describe_node_finding(finding: NodeFinding, folder: Path, unshrunk: str, as_json: bool) -> dict[str, Any]:
     """Shrinks a finding, writes it down, and says how to see it again."""
     from ..netsim import shrink_node, simulate_nodes
@@ -67,16 +83,8 @@ def describe_node_finding(finding: NodeFinding, folder: Path, unshrunk: str, as_
     except OSError as error:
         raise UsageError(f"can't write the counterexample to {folder}: {error.strerror}") from error
     document = {
-        "seed": finding.seed,
-        "property": violation.property,
-        "messages": violation.messages,
-        "processes": violation.processes,
-        "explanation": violation.explanation,
-        "faults": small.plan.describe(),
-        "scenario": str(folder / "scenario.json"),
+        **finding_fields(finding.seed, violation, small.plan.describe(), folder, unshrunk),
         "log": str(folder / "log.txt"),
-        "replay": f"amcast sim --scenario {folder / 'scenario.json'}",
-        "replay_unshrunk": unshrunk,
     }
     if not as_json:
         _show_finding(document)
