@@ -83,6 +83,23 @@ def test_an_application_that_raises_stops_its_node(durability: Durability, error
     run(test)
 
 
+def test_an_application_that_has_raised_is_not_used_again(tmp_path: Path) -> None:
+    """It may have changed half of its state: neither the next message nor a snapshot may meet that."""
+    log = open_log(tmp_path)
+    deliver(log, 0, 3)
+    machine = Failing(1, TimeoutError("late"))
+    host = Host(machine, log, tmp_path, snapshot_every=1)
+    with pytest.raises(ApplicationError, match="apply a message at position 1: TimeoutError: late"):
+        host.catch_up()
+    machine.error = None
+    for again in (host.catch_up, host.dump, host.save, lambda: host.take_over(9, b"[]")):
+        with pytest.raises(ApplicationError, match="at position 1"):
+            again()
+    assert host.position == 1
+    assert read_snapshot(tmp_path / "application.state") is None
+    log.close()
+
+
 def test_a_broken_connection_is_no_failure_of_ours(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "c", groups=1, replicas=1) as cluster:

@@ -7,7 +7,7 @@ its disk. At the end all links and disks work, and every node is up.
 from __future__ import annotations
 
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -138,6 +138,21 @@ class SecondStart(NodeFault, frozen=True, tag="second-start"):
     process: str
 
 
+class FailingApplication(NodeFault, frozen=True, tag="application"):
+    """The application raises the next time that it is told to do this. The node must stop; it is started again."""
+
+    kind: ClassVar[str] = "application"
+    process: str
+    action: Literal["apply", "snapshot", "restore"]
+
+
+class OtherLayout(NodeFault, frozen=True, tag="layout"):
+    """A process is started again with a `cluster.toml` in which its group has grown: it must refuse its folder."""
+
+    kind: ClassVar[str] = "layout"
+    process: str
+
+
 class GroupDown(NodeFault, frozen=True, tag="group-down"):
     """All members of a group at once."""
 
@@ -186,6 +201,8 @@ AnyNodeFault = (
     | SlowDisk
     | FailedSync
     | SecondStart
+    | FailingApplication
+    | OtherLayout
     | GroupDown
     | RollingRestart
     | KillClient
@@ -216,6 +233,8 @@ KINDS = (
     "flipped-bits",
     "client-kill",
     "client-clock",
+    "application",
+    "layout",
 )
 
 
@@ -336,6 +355,14 @@ class _Drawer:
                 return [] if self._durability is Durability.MEMORY else [FailedSync(at, process)]
             case "second-start":
                 return [SecondStart(at, process)]
+            case "application":
+                if self._durability is Durability.MEMORY and not self._may_lose(group, process):
+                    return []
+                return [FailingApplication(at, process, rng.choice(("apply", "apply", "snapshot", "restore")))]
+            case "layout":
+                if forgets and not self._may_lose(group, process):
+                    return []
+                return [OtherLayout(at, process)]
             case "group-down":
                 if self._durability is Durability.MEMORY:
                     return []

@@ -18,6 +18,7 @@ from .run import NodeResult, simulate_nodes
 from .scenario import NodeScenario
 
 _SIZE = NodePlanSize()
+_NULL_US = 20_000  # as often as a tick; nodes are too slow to simulate for what protocols alone do every 3 ms
 
 
 class NodeFinding(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ def fuzz_node_scenario(
     }
     if spec.fuzz_options is not None:
         options |= spec.fuzz_options(group_count, is_adverse, own)
+    if options.get("null_us"):
+        options["null_us"] = _NULL_US
     scenario = NodeScenario(
         protocol=protocol_name,
         groups=group_count,

@@ -12,12 +12,14 @@ from .faults import (
     CutOff,
     EmptyDisk,
     FailedSync,
+    FailingApplication,
     FlippedBits,
     FullDisk,
     GroupDown,
     Kill,
     KillClient,
     OldDisk,
+    OtherLayout,
     PauseNode,
     PowerLoss,
     RollingRestart,
@@ -80,6 +82,12 @@ class Injector:
                 node = self._nodes[fault.process]
                 node.may_fail_sync = True
                 node.machine.disk.failing_syncs += 1
+            case FailingApplication():
+                self._nodes[fault.process].failing_actions.add(fault.action)
+            case OtherLayout():
+                node = self._nodes[fault.process]
+                node.machine.kill_all()
+                node.start_with(self._scenario.grown(fault.process))
             case SecondStart():
                 self._nodes[fault.process].start_second()
             case GroupDown():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..core import UsageError
 from ..net.config import ClusterConfig
+from ..net.node.application import ApplicationError
 from ..net.node.data_folder import boots_of, format_folder, replace_folder
 from ..net.node.server import NodeServer
 from ..net.trace.collect import Boots
@@ -15,6 +16,7 @@ from .application import Chain
 from .machine import Machine, Program
 
 _AGAIN_US = 300_000  # a node that ended by itself, as it should, is started again after so long
+_REFUSAL_US = 3_000_000  # a node that must refuse to run has done so after this time, even on a slow disk
 
 Excuse = Callable[[BaseException], bool]
 
@@ -33,6 +35,9 @@ class Node:
         self.applied: dict[int, int] = {}  # positions, and the application's state after them
         self.has_lost_disk = False  # it is empty, older than it was, or damaged
         self.may_fail_sync = False
+        self.failing_actions: set[str] = set()  # of the application: the next one of each raises
+        self.may_fail_application = False
+        self.server: NodeServer | None = None
         self.boots = 0
         self.is_retired = False  # it is not started again
         self._config = config
@@ -90,22 +95,36 @@ class Node:
             return
         self._run(is_second=True)
 
+    def start_with(self, config: ClusterConfig) -> None:
+        """With a configuration that its folder was not formatted for: it must refuse, and is started as it should."""
+        self.machine.is_on = True
+        program = self.program = self.machine.start(self.name)
+        task = program.loop.create_task(self._serve(config, asyncio.Event(), is_second=True))
+        task.add_done_callback(lambda _: self._on_end(program, task, is_second=True))
+        program.on_end.append(lambda _: self.start_again_later(_AGAIN_US))
+        self.machine.world.scheduler.after(_REFUSAL_US, self._expect_end, program)
+
+    def _expect_end(self, program: Program) -> None:
+        if program.is_alive and not program.is_paused:
+            self._on_problem("layout", f"{self.name} runs with a layout that is not the one of its folder")
+
     def _run(self, is_second: bool = False) -> Program:
         program = self.machine.start(self.name)
         self.boots += 1
         stop = asyncio.Event()
         if not is_second:
             self._stop = stop
-        task = program.loop.create_task(self._serve(stop, is_second))
+        task = program.loop.create_task(self._serve(self._config, stop, is_second))
         task.add_done_callback(lambda _: self._on_end(program, task, is_second))
         return program
 
-    async def _serve(self, stop: asyncio.Event, is_second: bool) -> None:
+    async def _serve(self, config: ClusterConfig, stop: asyncio.Event, is_second: bool) -> None:
         """What `amcast node` runs."""
-        application = Chain(self._note)
-        server = NodeServer(self._config, self.name, application)
+        application = Chain(self._note, self._try)
+        server = NodeServer(config, self.name, application)
         if not is_second:
             self.application = application
+            self.server = server
         asyncio.get_running_loop().set_exception_handler(lambda _, context: server.on_loop_problem(context))
         try:
             await server.start()
@@ -121,6 +140,12 @@ class Node:
         if known != state:
             self._on_problem("application", f"{self.name} applied something else at position {position} than before")
 
+    def _try(self, action: str) -> None:
+        if action in self.failing_actions:
+            self.failing_actions.remove(action)
+            self.may_fail_application = True
+            raise TimeoutError(f"the application can't {action} now")
+
     # -- ending
 
     def terminate(self) -> None:
@@ -132,8 +157,8 @@ class Node:
         error = task.exception() if not task.cancelled() else asyncio.CancelledError()
         self.machine.world.scheduler.after(0, program.exit)
         if is_second:
-            if not isinstance(error, UsageError):
-                self._on_problem("second-start", f"a second {self.name} ended with {error!r}, and not with a refusal")
+            if not (isinstance(error, UsageError) or (error is not None and self._is_excused(error))):
+                self._on_problem("refusal", f"{self.name} ended with {error!r} where it should refuse to run")
         elif error is not None:
             self._on_failure(error)
 
@@ -149,15 +174,20 @@ class Node:
         """The operator does what the message says."""
         if self.is_up:
             return
-        if self.machine.disk.room is None:
+        try:
             if "start it again" not in str(error):
                 self.replace()
-            self.start()
-        else:
+        except UsageError as refusal:
+            if not self._is_excused(refusal):
+                raise
             self.machine.world.scheduler.after(_AGAIN_US, self._bring_back, error)
+        else:
+            self.start()
 
     def _is_excused(self, error: BaseException) -> bool:
-        """On a full disk a node may not start; after a failed sync it must stop."""
+        """On a full disk a node may not start; after a failed sync, or if its application raises, it must stop."""
+        if self.may_fail_application and isinstance(error, ApplicationError):
+            return True
         if self.machine.disk.room is not None:
             return isinstance(error, OSError | UsageError)
         if self.may_fail_sync:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import shutil
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +85,9 @@ class NodeSimulation:
             self.world.scheduler.at(0, self._begin)
             try:
                 self.world.scheduler.run()
+            except Exception as error:  # in the simulator itself: a finding with its seed, like any
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                self._on_problem("exception", f"{type(error).__name__} in {where.name}: {error}")
             finally:
                 for loop in self.world.buried:
                     loop.close_tasks()

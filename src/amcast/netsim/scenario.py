@@ -48,7 +48,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             cluster="simulated",
             id="5eed",
             protocol=self.protocol,
-            process=tuple(ProcessConfig(name, f"{name}:{_PORT}") for name in self.names()),
+            process=tuple(map(_process, self.names())),
             durability=self.durability,
             trace=True,
             keep_messages=self.keep_messages,
@@ -56,6 +56,12 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             limits=self.limits,
             folder=FOLDER,
         )
+
+    def grown(self, process: str) -> ClusterConfig:
+        """The configuration with two more members in the group of this process."""
+        config, group = self.config(), process.partition(".")[0]
+        new = [_process(f"{group}.p{index}") for index in (self.replicas, self.replicas + 1)]
+        return msgspec.structs.replace(config, process=(*config.process, *new))
 
     def end_us(self) -> int:
         """When the last fault is over."""
@@ -71,3 +77,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             strangers = [name for name in touched if name not in names]
             if strangers or not 1 <= getattr(fault, "group", 1) <= self.groups:
                 raise UsageError(f"fault at {fault.at_us} us: there is no {(*strangers, 'such group')[0]}")
+
+
+def _process(name: str) -> ProcessConfig:
+    return ProcessConfig(name, f"{name}:{_PORT}")

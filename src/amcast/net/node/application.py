@@ -67,14 +67,6 @@ class ApplicationError(Exception):
         super().__init__(f"the application failed to {action} at position {position}: {type(error).__name__}: {error}")
 
 
-@contextmanager
-def _failing_at(position: int, action: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise ApplicationError(position, action, error) from error
-
-
 class Host:
     """Feeds a machine from the delivery log, and keeps its snapshots in a folder, if there is one."""
 
@@ -87,6 +79,7 @@ class Host:
         self._snapshot_every = snapshot_every
         self._saved = 0  # all positions below are in the durable snapshot
         self._is_taken_over = False  # the state is another member's, and not saved yet
+        self._failure: ApplicationError | None = None
         self.position = 0  # the next one to apply
         self.problem: str | None = None  # for people
 
@@ -99,6 +92,17 @@ class Host:
             self._restore(*found)
             self._saved = self.position
         self._deliveries.keep_from = self._saved
+
+    @contextmanager
+    def _attempt(self, action: str, position: int) -> Iterator[None]:
+        """Once the machine has raised, its state may be anything: it is neither used nor saved any more."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except Exception as error:
+            self._failure = ApplicationError(position, action, error)
+            raise self._failure from error
 
     # -- applying
 
@@ -121,20 +125,23 @@ class Host:
             self._apply(message)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
-        with _failing_at(position, "apply a message early"):
+        with self._attempt("apply a message early", position):
             self._machine.opt_apply(position, message)
 
     def _apply(self, message: AppMessage) -> None:
+        if self._failure is not None:
+            raise self._failure
         try:
             self._machine.apply(self.position, message)
         except Exception as error:
-            raise ApplicationError(self.position, "apply a message", error) from error
+            self._failure = ApplicationError(self.position, "apply a message", error)
+            raise self._failure from error
         self.position += 1
 
     # -- states
 
     def dump(self) -> tuple[int, bytes]:
-        with _failing_at(self.position, "save its state"):
+        with self._attempt("save its state", self.position):
             return self.position, self._machine.snapshot()
 
     def take_over(self, position: int, state: bytes) -> None:
@@ -146,7 +153,7 @@ class Host:
             logger.info("the application goes on at position %s, with the state of another member", position)
 
     def _restore(self, position: int, state: bytes) -> None:
-        with _failing_at(position, "restore a state"):
+        with self._attempt("restore a state", position):
             self._machine.restore(state)
         self.position = position
 

@@ -201,8 +201,8 @@ class NodeServer:
             self._become_lost(lost)
         if not self.folder.is_new and not self.node.records.recovered and not self._may_lose_disk(None):
             return
+        self._open_trace()  # first: a kill in between leaves a boot without a part, not a part without a trace
         self.folder.mark_started()
-        self._open_trace()
         self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
             self.host.recover()
