@@ -137,6 +137,14 @@ def test_what_is_known_of_a_process(raw: Path, expected: Expected, words: tuple[
     assert missing(raw, WHOLE | {2: expected}) == words
 
 
+def test_a_boot_that_was_killed_while_it_opened_its_trace(raw: Path) -> None:
+    """It did nothing yet: its folder says so, and the tables that it did not come to are no loss."""
+    remove(raw, "deliveries.2.2.raw")
+    assert missing(raw, WHOLE) == ("g2.p0: the trace of its boot 2 has no deliveries",)
+    was_idle = Expected(Boots(3, frozenset({2})), WHOLE[2].position)
+    assert missing(raw, {**WHOLE, 2: was_idle}) == ()
+
+
 def test_a_folder_that_is_not_known_and_a_gap_among_the_boots(raw: Path) -> None:
     remove(raw, "*.2.2.raw")
     assert missing(raw, WHOLE | {2: Expected(None, 2)}) == ("g2.p0: no trace of its boot 2",)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from amcast.net.config import Limits
 from amcast.net.disk._delivery_files import DeliveryFiles
 from amcast.net.disk.records import Durability
 from amcast.net.system import system
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
-from amcast.netsim.faults import CutOff, Kill, OldDisk
+from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -127,6 +129,43 @@ def overlooked_boots(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_intake, "raw_files", first_boots)
 
 
+def failing_applications_go_on(patch: pytest.MonkeyPatch) -> None:
+    """An application that raises does not stop its node: the rest of the batch is left out."""
+    from amcast.net.node.application import ApplicationError, Host
+
+    deliver = Host.deliver
+
+    def lenient(self: Any, position: int, message: Any) -> None:
+        with suppress(ApplicationError):
+            deliver(self, position, message)
+
+    patch.setattr(Host, "deliver", lenient)
+    patch.setattr(Host, "catch_up", lambda self: False)
+
+
+def unguarded_layout(patch: pytest.MonkeyPatch) -> None:
+    """A folder is used under any layout."""
+    patch.setattr("amcast.net.node.data_folder.difference", _nothing)
+
+
+def unbounded_waiting(patch: pytest.MonkeyPatch) -> None:
+    """A node goes on reading, however much waits for its disk."""
+    patch.setattr("amcast.net.node.node.Node._regulate", _nothing)
+
+
+def unbounded_log_of_one(patch: pytest.MonkeyPatch) -> None:
+    """A group of one counts the messages since its last snapshot, and not their bytes."""
+    from amcast.consensus.solo import Solo
+
+    is_due = Solo._snapshot_if_due
+
+    def without_bytes(self: Any) -> Any:
+        self._new_bytes = 0
+        return is_due(self)
+
+    patch.setattr(Solo, "_snapshot_if_due", without_bytes)
+
+
 @dataclass(frozen=True)
 class NodeMutant:
     break_: Break
@@ -136,7 +175,7 @@ class NodeMutant:
     durability: Durability = Durability.SYNC
     replicas: int | None = None
     groups: int = 1
-    plan: NodePlan | None = None  # instead of a random one
+    changes: dict[str, Any] = field(default_factory=dict)  # to the random scenario
 
     @property
     def name(self) -> str:
@@ -144,7 +183,7 @@ class NodeMutant:
 
     def scenario(self, seed: int) -> NodeScenario:
         made = fuzz_node_scenario(self.protocol, seed, self.kinds, self.replicas, self.groups, self.durability)
-        return made if self.plan is None else msgspec.structs.replace(made, plan=self.plan)
+        return msgspec.structs.replace(made, **self.changes)
 
 
 # While p2 is cut off, p0 and p1 decide. Then p0's disk is set back, and p1 is away: nobody who is there knows what they
@@ -160,6 +199,10 @@ SET_BACK = NodePlan(
 # Each member is away for long enough to be given a state when it comes back.
 ONE_BY_ONE = NodePlan(tuple(Kill(150_000 + 550_000 * index, f"g1.p{index}", 450_000) for index in range(3)))
 
+# More than what is checked beside any limit: 300 messages of 15 kB each, on average.
+HEAVY = {"messages": 300, "payload_bytes": 30_000, "interval_us": 5_000, "clients": 1, "window_bytes": 256 << 10}
+FULL_DISK = NodePlan((FullDisk(100_000, "g1.p2", 0, 3_000_000),))
+
 MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
@@ -167,10 +210,26 @@ MUTANTS = (
     NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(10, 30)),
     NodeMutant(swallowed_application_errors, ("kill",), range(10)),
     NodeMutant(unsynced_counters, ("power-loss",), range(20)),
-    NodeMutant(trusting_hello, (), range(6), plan=SET_BACK),
+    NodeMutant(trusting_hello, (), range(6), changes={"plan": SET_BACK}),
     NodeMutant(deliveries_dropped_before_snapshot, ("kill",), range(20), "skeen", replicas=1),
     NodeMutant(forgotten_debts, ("group-down",), range(20), "multipaxos", groups=2),
-    NodeMutant(emptied_delivery_logs, (), range(6), plan=ONE_BY_ONE),
+    NodeMutant(emptied_delivery_logs, (), range(6), changes={"plan": ONE_BY_ONE}),
     NodeMutant(believed_clocks, ("client-clock",), range(10), "oam-baseline"),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
+    NodeMutant(failing_applications_go_on, ("application",), range(10)),
+    NodeMutant(unguarded_layout, ("layout",), range(4)),
+    NodeMutant(
+        unbounded_waiting,
+        (),
+        range(1),
+        changes={**HEAVY, "plan": FULL_DISK, "limits": Limits(undurable_bytes=1_000), "options": {}},
+    ),
+    NodeMutant(
+        unbounded_log_of_one,
+        (),
+        range(1),
+        "skeen",
+        replicas=1,
+        changes={**HEAVY, "options": {"paxos": {"snapshot_bytes": 1_000}, "history_max": 4}, "limits": Limits()},
+    ),
 )

@@ -1,7 +1,8 @@
 """What happens to machines, disks, programs and connections of a simulated cluster, as data.
 
 A random plan stays within what a cluster claims to survive: over the whole run, at most a minority of each group loses
-its disk. At the end all links and disks work, and every node is up.
+its disk, and whoever must recognise an older copy of a disk is there. At the end all links and disks work, and every
+node is up.
 """
 
 from __future__ import annotations
@@ -213,6 +214,7 @@ STRIKES = (Kill, PowerLoss, EmptyDisk, OldDisk, FlippedBits)
 LOSE_DISK = (EmptyDisk, OldDisk, FlippedBits)
 _YEAR_US = 365 * 86_400 * 1_000_000
 CALLS_US = 300_000  # a strike that waits for system calls comes after so long anyway
+_BACK_US = 2_000_000  # a process that ended has been started again, and has asked its group what it knows of it
 
 KINDS = (
     "kill",
@@ -289,7 +291,28 @@ def random_node_plan(
     faults: list[AnyNodeFault] = []
     for _ in range(rng.randint(1, size.faults_max)):
         faults += drawer.draw(rng.choice(kinds))
-    return NodePlan(tuple(sorted(faults, key=lambda fault: fault.at_us)))
+    old = [fault for fault in faults if isinstance(fault, OldDisk)]
+    kept = [fault for fault in faults if not any(_silences_witnesses(fault, each, replicas) for each in old)]
+    return NodePlan(tuple(sorted(kept, key=lambda fault: fault.at_us)))
+
+
+def _silences_witnesses(fault: AnyNodeFault, old: OldDisk, replicas: int) -> bool:
+    """Whether a fault takes away those who know how far a disk was, between the copy of it and the copy's return.
+
+    A vote that was heard only by processes that are down is not remembered: no group of three survives that.
+    """
+    group = old.process.partition(".")[0]
+    if isinstance(fault, GroupDown | RollingRestart):
+        is_near = f"g{fault.group}" == group
+    elif isinstance(fault, CutOff):
+        is_near = any(name.partition(".")[0] == group for name in fault.side)
+    elif isinstance(fault, Kill | PowerLoss | Terminate | PauseNode | FailedSync | FailingApplication | OtherLayout):
+        is_near = fault.process != old.process and fault.process.partition(".")[0] == group
+    else:
+        return False
+    waits = isinstance(fault, FailedSync | FailingApplication)  # nobody knows when it strikes
+    is_over = not waits and _end(fault, replicas) + _BACK_US < old.copied_us
+    return is_near and not is_over and fault.at_us < _end(old, replicas) + _BACK_US
 
 
 class _Drawer:

@@ -93,7 +93,10 @@ class Network:
         """The first packet of a connection arrives, or is sent again later."""
         if not program.is_alive or answer.done():
             return
-        machine = self._world.machines[address[0]]
+        machine = self._world.machines.get(address[0])
+        if machine is None:
+            self._fail_later(program, answer, _UNREACHABLE_US, OSError(errno.EHOSTUNREACH, "no route to host"))
+            return
         if self.is_cut(program.machine, machine) or self.is_cut(machine, program.machine):
             again = 200_000 + int(self._rng.random() * 300_000)
             self._world.scheduler.after(again, self._knock, program, factory, address, answer)

@@ -48,6 +48,16 @@ class Node:
     def is_up(self) -> bool:
         return self.program is not None and self.program.is_alive
 
+    def waiting_bytes(self) -> int:
+        """What it keeps in memory until the disk has it."""
+        if self.server is None or not self.server.node.barrier.writes:
+            return 0
+        return self.server.node.barrier.waiting_bytes + self.server.node.deliveries.unflushed_bytes
+
+    def log_bytes(self) -> int:
+        files = self.machine.disk.files_under(self.folder)
+        return sum(len(file.data) for path, file in files if path.parent.name.startswith("log-"))
+
     # -- what an operator does
 
     def format(self) -> None:

@@ -27,6 +27,7 @@ from .scenario import NodeScenario
 from .system import SimulatedSystem
 
 _LOOK_US = 20_000
+_SPARE_BYTES = 2 << 20  # above a limit: a turn that begins below it may write a snapshot of everything
 _STOP_US = 15_000_000  # all nodes must have stopped in good order within this time
 
 
@@ -114,6 +115,7 @@ class NodeSimulation:
         progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None)
         if progress != self._progress:
             self._progress, self._progress_us = progress, now
+        self._check_bounds()
         if self.problems:
             self.world.end()
             return
@@ -126,6 +128,16 @@ class NodeSimulation:
             self._give_up()
         else:
             self.world.scheduler.after(_LOOK_US, self._look)
+
+    def _check_bounds(self) -> None:
+        """What waits for a disk takes a bounded part of memory, and the record log a bounded part of the disk."""
+        limit = self.scenario.limits.undurable_bytes + _SPARE_BYTES
+        snapshot_bytes = self._config.replica_config().paxos.snapshot_bytes + _SPARE_BYTES
+        for name, node in self.nodes.items():
+            if node.is_up and node.waiting_bytes() > limit:
+                self._on_problem("memory", f"at {name} {node.waiting_bytes()} bytes wait for the disk")
+            if node.log_bytes() > snapshot_bytes:
+                self._on_problem("disk", f"the record log of {name} has {node.log_bytes()} bytes")
 
     def _programs(self) -> list[Sender | Reader]:
         return [*self.senders, *([self.reader] if self.reader else [])]

@@ -68,7 +68,7 @@ def _missing_boots(name: str, boots: Boots | None, found: Found) -> Iterator[str
         yield f"{name}: {counted}: the folder was replaced, and boots since then may have left no trace"
     for boot, tables in sorted(found.boots.items()):
         lacking = [table for table in FLUSH_ORDER if table not in tables]
-        if lacking:
+        if lacking and boot not in idle:
             yield f"{name}: the trace of its boot {boot} has no {', '.join(lacking)}"
 
 
