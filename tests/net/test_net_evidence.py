@@ -145,6 +145,16 @@ def test_a_boot_that_was_killed_while_it_opened_its_trace(raw: Path) -> None:
     assert missing(raw, {**WHOLE, 2: was_idle}) == ()
 
 
+def test_later_boots_tell_of_one_that_did_nothing_though_its_folder_is_set_back(raw: Path) -> None:
+    remove(raw, "*.2.2.raw")
+    counted_anew = {**WHOLE, 2: Expected(Boots(4), 2)}
+    TraceWriter(raw, 2, 2, 4, wire=False).close()
+    assert missing(raw, counted_anew) == ("g2.p0: no trace of its boot 2",)
+    remove(raw, "*.2.4.raw")
+    TraceWriter(raw, 2, 2, 4, wire=False, idle=[2]).close()
+    assert missing(raw, counted_anew) == ()
+
+
 def test_a_folder_that_is_not_known_and_a_gap_among_the_boots(raw: Path) -> None:
     remove(raw, "*.2.2.raw")
     assert missing(raw, WHOLE | {2: Expected(None, 2)}) == ("g2.p0: no trace of its boot 2",)

@@ -194,6 +194,11 @@ class DataFolder:
         return self._identity.boot
 
     @property
+    def idle(self) -> tuple[int, ...]:
+        """Earlier boots that ended before the process took part in anything."""
+        return self._identity.idle
+
+    @property
     def record_folder(self) -> Path:
         return self.path / f"log-{self.incarnation}"
 

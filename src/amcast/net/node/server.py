@@ -131,7 +131,8 @@ class NodeServer:
         config, node = self.config, self.node
         if config.trace:
             path = config.path(config.data) / "trace"
-            node.use_trace(TraceWriter(path, node.id, node.group, self.folder.boot, config.trace_wire))
+            folder = self.folder
+            node.use_trace(TraceWriter(path, node.id, node.group, folder.boot, config.trace_wire, folder.idle))
 
     def _make_host(self, machine: StateMachine, folder: Path) -> Host:
         is_durable = self.config.durability is not Durability.MEMORY

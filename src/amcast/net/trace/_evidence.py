@@ -39,6 +39,7 @@ class Found(NamedTuple):
 
     boots: Mapping[int, Mapping[str, bytes]]  # its tables in each boot, and how each of them ended
     position: int = 0  # it delivered everything below, or received a state that covers it
+    idle: frozenset[int] = frozenset()  # boots that ended before it took part, as later boots wrote down
 
 
 def missing_evidence(
@@ -59,7 +60,8 @@ def _missing_boots(name: str, boots: Boots | None, found: Found) -> Iterator[str
         if boots is None or boots.last > len(boots.idle):
             yield f"no trace of {name}"
         return
-    last, idle = (max(found.boots), frozenset()) if boots is None else boots
+    last, idle = (max(found.boots), frozenset[int]()) if boots is None else boots
+    idle |= found.idle
     absent = [boot for boot in range(1, last + 1) if boot not in found.boots and boot not in idle]
     if absent:
         yield f"{name}: no trace of {_boots(absent)}"

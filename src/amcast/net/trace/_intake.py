@@ -22,7 +22,7 @@ from ...trace.schema import CRASH, RESTART, RESTORED
 from ._deliveries import CollectedDeliveries, delivery_columns
 from ._evidence import Expect, Found, missing_evidence
 from ._multicasts import Ids, joined, merged, multicasts_of
-from ._rawfile import CLOSED, FAILED, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
+from ._rawfile import CLOSED, FAILED, IDLE, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
 from .clients import CAME, LEFT, ClientEnds, ClientWord
 
 _T = TypeVar("_T")
@@ -65,6 +65,7 @@ class Intake:
         self._boots: dict[ProcessId, dict[int, Boot]] = {}  # by their numbers
         self._restarted: set[tuple[ProcessId, int]] = set()  # boots that are recorded as a crash and a restart
         self._ends: dict[RawFile, bytes] = {}  # how files ended, at the end
+        self._idle: dict[ProcessId, frozenset[int]] = {}
         self._clients = ClientEnds()
         self._epoch_us: int | None = None
 
@@ -83,7 +84,10 @@ class Intake:
         for file, end in self._ends.items():
             boots.setdefault(file.process, {}).setdefault(file.boot, {})[file.table] = end
         none = CollectedDeliveries(0, 0)
-        return {process: Found(tables, self._delivered.get(process, none).end) for process, tables in boots.items()}
+        return {
+            process: Found(tables, self._delivered.get(process, none).end, self._idle.get(process, frozenset()))
+            for process, tables in boots.items()
+        }
 
     def take(self, is_last: bool) -> dict[str, pa.Table]:
         try:
@@ -168,6 +172,10 @@ class Intake:
         for file in self._files_of("faults"):
             for line in file.take_lines():
                 t_us, what, detail = _decode(file, line, tuple[int, str, str])
+                if what == IDLE:
+                    boots = _decode(file, detail.encode(), frozenset[int])
+                    self._idle[file.process] = self._idle.get(file.process, frozenset()) | boots
+                    continue
                 if abs(t_us) >= _TIME_LIMIT:
                     raise file.damaged(f"{t_us} is no time")
                 if what in (CAME, LEFT):

@@ -33,6 +33,8 @@ MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("c
 DELIVERY_RUN = np.dtype([*PROCESS_DELIVERY.descr, ("count", "<i4")])
 STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
 
+IDLE = "idle"  # a word in `faults`: boots before this one that ended before the process took part in anything
+
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
 ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
 

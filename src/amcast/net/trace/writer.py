@@ -23,7 +23,7 @@ from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
 from ..system import system
-from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, MAGIC, MULTICAST_RUN, STATE, Header
+from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, IDLE, MAGIC, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
@@ -35,7 +35,10 @@ _pack_wire = packer(WIRE)
 class TraceWriter:
     """Traces one boot of one process, with the times of its own clock. The group of a client is -1."""
 
-    def __init__(self, folder: Path, process: ProcessId, group: GroupId, boot: int, wire: bool) -> None:
+    def __init__(
+        self, folder: Path, process: ProcessId, group: GroupId, boot: int, wire: bool, idle: Sequence[int] = ()
+    ) -> None:
+        """`idle`: earlier boots that did nothing. A folder that is set back forgets them, a trace does not."""
         self.failed: str | None = None
         self.records_wire = wire
         self._numbers: dict[str, int] = {}  # of the kinds of wire messages
@@ -47,6 +50,8 @@ class TraceWriter:
         self._files: list[tuple[int, list[bytes]]] = []
         self._folder = folder
         self._open(process, group, boot)
+        if idle:
+            self.fault(IDLE, msgspec.json.encode(idle).decode(), 0)
 
     def multicast(
         self,
