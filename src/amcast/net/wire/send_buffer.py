@@ -69,9 +69,12 @@ class SendBuffer:
             waiting += transport.get_write_buffer_size()
         elif not self._is_patient:
             return False
-        # When nothing else waits, a frame may exceed the limit: otherwise it could never be sent. Small frames have
-        # twice the room, so that large ones do not keep out votes and heartbeats.
-        return not waiting or waiting + size <= (self._limit if size > _SMALL else 2 * self._limit)
+        limit = self._limit
+        if size > limit:
+            # Otherwise it could never be sent. Little may wait before it: heartbeats that leave in each turn, say.
+            return waiting <= limit
+        # Small frames have twice the room, so that large ones do not keep out votes and heartbeats.
+        return waiting + size <= (limit if size > _SMALL else 2 * limit)
 
     def flush(self) -> None:
         transport = self._transport
