@@ -244,7 +244,10 @@ def test_who_is_alone_can_not_be_replaced(tmp_path: Path) -> None:
         (Life(2, 7, 5, 100), None),
         (Life(2, 7, 5, 20), None),  # it connects again: it had 20 when it started
         (Life(2, 8, 6, 100), None),
-        (Life(3, 1, 6, 0), None),
+        (Life(3, 8, 6, 0), None),
+        (Life(3, 7, 5, 0), None),  # it became another incarnation in this boot
+        (Life(3, 7, 6, 0), "says that it is at start 7, and 7 was seen"),
+        (Life(3, 1, 6, 0), "says that it is at start 1, and 7 was seen"),
         (Life(2, 8, 6, 99), "has 99 records on its disk, and 100 were seen"),
         (Life(2, 6, 4, 500), "start 6 of incarnation 2, and start 7 of incarnation 2 was seen"),
         (Life(2, 7, 6, 500), "was seen at start 7 before, and this is another one"),
@@ -532,6 +535,27 @@ def test_a_log_that_vanished_is_lost_even_if_nobody_remembers_it(tmp_path: Path)
             acknowledged += await send(cluster, 3, 1)
             await eventually(lambda: all_agree(cluster, acknowledged), "all have everything")
             assert cluster.servers["g1.p0"].folder.incarnation == 1, "one loss, one incarnation"
+
+    run(test)
+
+
+def test_boots_are_counted_on_though_a_copy_of_an_older_folder_lacks_its_log(tmp_path: Path) -> None:
+    """Else two boots would trace into files of the same name."""
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, durability=Durability.SYNC) as cluster:
+            await send(cluster, 0, 3)
+            await cluster.stop("g1.p0")
+            shutil.copytree(data_of(cluster, "g1.p0"), tmp_path / "copy")
+            for _ in range(2):
+                await cluster.start("g1.p0")
+                await cluster.stop("g1.p0")
+            shutil.rmtree(tmp_path / "copy" / "log-0")
+            restore(cluster, tmp_path / "copy")
+            await cluster.start("g1.p0")
+            server = cluster.servers["g1.p0"]
+            await eventually(lambda: server.node.is_running, "it is taken back")
+            assert server.folder.boot == 4
 
     run(test)
 

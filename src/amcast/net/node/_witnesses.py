@@ -60,8 +60,12 @@ class Witnesses:
     def doubt(self, name: str, life: Life) -> str | None:
         """Why this can't be the disk that the process had, in words."""
         known = self._known.get(name)
-        if known is None or life.incarnation > known.incarnation:
+        if known is None:
             return None
+        if life.incarnation > known.incarnation:
+            # It knows by itself that it lost its records. It must still count on from its last start.
+            is_counted = life.boot > known.boot or (life.boot, life.nonce) == (known.boot, known.nonce)
+            return None if is_counted else f"{name} says that it is at start {life.boot}, and {known.boot} was seen"
         if (life.incarnation, life.boot) < (known.incarnation, known.boot):
             return (
                 f"{name} says that it is at start {life.boot} of incarnation {life.incarnation}, and start"

@@ -239,7 +239,7 @@ class NodeServer:
         self.gate.on_welcome(peer)
 
     def on_lost(self, answer: Lost) -> None:
-        if answer.known.incarnation < self.folder.incarnation:
+        if answer.known.incarnation < self.folder.incarnation and answer.known.boot < self.folder.boot:
             return  # it answers what this process said before it became another incarnation
         if not self.node.is_running:
             self.gate.on_lost(answer)
