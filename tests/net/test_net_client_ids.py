@@ -20,6 +20,7 @@ from amcast.net.config import ClusterConfig, Limits, ProcessConfig
 from amcast.net.local import LocalCluster
 from amcast.net.node import _client_ids
 from amcast.net.node._client_ids import ClientIds
+from amcast.net.security.access import Access
 from amcast.net.system import System, use
 from amcast.net.wire.control import Attach, Follow, StatusQuery
 from amcast.protocols import Start, _client
@@ -265,7 +266,7 @@ def test_a_client_that_finds_a_process_full_goes_to_another(tmp_path: Path) -> N
 def test_a_refusal_for_good_ends_the_attempt_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "c", groups=1) as cluster:
-            cluster.servers["g1.p0"].access = cluster.servers["g1.p0"].access.parse(b"", "no tokens")
+            cluster.servers["g1.p0"].security.access = Access.parse(b"", "no tokens")
             with pytest.raises(UsageError, match="refuses this client: this token is not known here"):
                 async with connect(cluster.config):
                     pass

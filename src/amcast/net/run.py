@@ -62,13 +62,13 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
-    """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP rereads the clock offset."""
+    """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP has it read files again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     server = NodeServer(config, name, machine)
-    loop.add_signal_handler(signal.SIGHUP, server.reload_clock)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     loop.set_exception_handler(lambda _, context: server.on_loop_problem(context))
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     try:

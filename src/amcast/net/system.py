@@ -23,6 +23,7 @@ _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS 
 
 
 Job = TypeVar("Job")
+Stamp = tuple[int, ...]  # changes whenever the file is written or replaced
 
 
 class Event(Protocol):
@@ -109,6 +110,14 @@ class System:
 
     def exists(self, path: Path) -> bool:
         return path.exists()
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """None if there is no such file, or it can't be looked at."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def names_in(self, folder: Path) -> list[str]:
         """The names of the files in a folder, sorted."""

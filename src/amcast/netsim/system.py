@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty
 from typing import Any
+from zlib import crc32
 
-from ..net.system import Event, Jobs, Lock, System, Thread
+from ..net.system import Event, Jobs, Lock, Stamp, System, Thread
 from .disk import Folder
 from .machine import Killed, Machine, OpenFile, Program, Wait, World
 
@@ -118,6 +119,12 @@ class SimulatedSystem(System):
 
     def exists(self, path: Path) -> bool:
         return self._program.machine.disk.entry(path) is not None
+
+    def stamp(self, path: Path) -> Stamp | None:
+        if not self.exists(path):
+            return None
+        data = self.read_file(path)
+        return len(data), crc32(data)
 
     def names_in(self, folder: Path) -> list[str]:
         return sorted(self._program.machine.disk.folder(folder).names)

@@ -20,7 +20,7 @@ import msgspec
 
 from ...core import AppMessage, GroupId, ProcessId, Timestamp, UsageError
 from ..config import ClusterConfig, load_config, split_address
-from ..security.credentials import client_credentials
+from ..security.keyring import Keyring
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from ..wire.dialer import Channel, RefusedError, ask
 from .trunk import RETRY_S, Credentials, Trunk
@@ -156,22 +156,35 @@ class Observer:
 
 
 def observe(
-    where: Where, *, name: str = "client", token: str = "", certs: str | Path | None = None, region: str = "local"
+    where: Where,
+    *,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
 ) -> Observer:
     """Like `amcast.connect`, for programs that only follow and ask."""
-    return Observer(*seeds_and_credentials(where, name, token, certs, region))
+    return Observer(*seeds_and_credentials(where, name, token, token_file, certs, region))
 
 
 def seeds_and_credentials(
-    where: Where, name: str, token: str, certs: str | Path | None, region: str
+    where: Where,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
 ) -> tuple[list[tuple[str, int]], Credentials]:
+    """A token never leaves without TLS: whoever listens could use it."""
     seeds, folder = seeds_of(where)
     if certs is not None:
         folder = Path(certs)
-    tls = None
-    if folder is not None:
-        tls, name = client_credentials(folder, name)
-    return seeds, Credentials(name, token, tls, region)
+    tls = None if folder is None else Keyring(folder, name)
+    if tls is None and (token or token_file is not None):
+        raise UsageError("a token is not sent without TLS: name a folder of certificates, or leave the token out")
+    name = name if tls is None else tls.identity.name
+    return seeds, Credentials(name, token, tls, region, None if token_file is None else Path(token_file))
 
 
 def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None]:

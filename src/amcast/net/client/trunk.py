@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -18,7 +19,21 @@ import msgspec
 from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, start_all
-from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, Welcome, layout_decoder
+from ..security.access import read_token
+from ..security.tls import PeerError
+from ..wire.control import (
+    VERSION,
+    Attach,
+    Busy,
+    Detach,
+    Hello,
+    Layout,
+    Refused,
+    Renew,
+    Renewed,
+    Welcome,
+    layout_decoder,
+)
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
@@ -27,6 +42,7 @@ _LINK_BYTES = 64 << 20
 # Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
 _TURN_SESSIONS = 32
 _LOOK_S = 0.005
+_RENEWALS = 4  # of a ticket in its life: the first may find no process that answers
 RETRY_S = 0.2
 _GOODBYE_S = 0.5
 
@@ -36,11 +52,19 @@ class Credentials(msgspec.Struct, frozen=True):
 
     name: str = "client"
     token: str = ""
-    tls: Any = None  # ssl.SSLContext
+    tls: Any = None  # Keyring
     region: str = "local"
+    token_file: Path | None = None  # read before each connection, so that another token can be put there
+
+    def token_now(self) -> str:
+        return self.token if self.token_file is None else read_token(self.token_file)
 
     def __repr__(self) -> str:
         return f"Credentials({self.name!r})"
+
+
+class NotWelcomeError(UsageError):
+    """A process refuses this client for good: asking again, or another process, does not help."""
 
 
 class Session(Protocol):
@@ -68,6 +92,7 @@ class Trunk:
         self._loop = asyncio.get_running_loop()
         self._away: dict[ProcessId, str] = {}  # processes that can't be reached, and why
         self._refusals: dict[ProcessId, str] = {}  # processes that refused the last request, and why
+        self._renewal: asyncio.TimerHandle | None = None  # of tickets that end
 
     # -- sessions
 
@@ -75,6 +100,8 @@ class Trunk:
         """Asks any process for an id, and for the layout of the cluster."""
         welcome = await self._welcome(seeds, "client")
         self._tickets[welcome.client] = welcome.ticket
+        if self._renewal is None and welcome.ticket_s:
+            self._renew_later(welcome.ticket_s / _RENEWALS)
         for channel in self._channels.values():
             channel.say(Attach(welcome.client, welcome.ticket))
         return welcome.client
@@ -94,12 +121,12 @@ class Trunk:
                 return await self._welcome_at(address, kind)
             except RefusedError as error:
                 if not error.elsewhere:
-                    raise UsageError(f"{where} refuses this client: {error}") from error
+                    raise NotWelcomeError(f"{where} refuses this client: {error}") from error
                 is_refused = True
                 problems.append(f"{where}: {error}")
                 # Perhaps the caller knows this process only. It tells where the others are.
                 known += [each for each in await self._others(address) if each not in known]
-            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+            except (OSError, TimeoutError, msgspec.DecodeError, PeerError) as error:
                 problems.append(f"{where}: {str(error) or 'no answer in time'}")
         what = "takes this client" if is_refused else "answers"
         raise UsageError(f"no process of the cluster {what}: " + "; ".join(problems[:3]))
@@ -114,7 +141,7 @@ class Trunk:
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
         if self._layout is None:
-            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError):
+            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError, PeerError):
                 await self._welcome_at(address, "observer")
         return [] if self._layout is None else list(self._layout.addresses.values())
 
@@ -137,12 +164,26 @@ class Trunk:
             self.give_up(id_, answered)
         if self._tickets:
             return
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await _close_all(channels)
+
+    def _renew_later(self, after_s: float) -> None:
+        self._renewal = self._loop.call_later(after_s, self._renew, after_s)
+
+    def _renew(self, every_s: float) -> None:
+        """Whichever process is connected signs a new ticket for each id."""
+        channel = next(iter(self._channels.values()), None)
+        if channel is not None:
+            for id_ in self._tickets:
+                channel.say(Renew(id_))
+        self._renew_later(every_s)
 
     @property
     def layout(self) -> Layout:
@@ -178,7 +219,9 @@ class Trunk:
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
-        hello = Hello(VERSION, cluster, kind, who.name, None, who.token, client, ticket, who.region)
+        if who.tls is not None:
+            who.tls.refresh()
+        hello = Hello(VERSION, cluster, kind, who.name, None, who.token_now(), client, ticket, who.region)
         return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:
@@ -211,6 +254,8 @@ class Trunk:
                 channel.say(Attach(id_, ticket))
         if first not in self._tickets:  # it left while the connection was made
             channel.say(Detach(first))
+        else:
+            self._tickets[first] = channel.welcomed.result().ticket
         self._channels[process] = channel
         return channel
 
@@ -244,6 +289,9 @@ class Trunk:
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:
                         self._sessions[id_].on_busy(ids)
+            case Renewed():
+                if message.client in self._tickets:
+                    self._tickets[message.client] = message.ticket
             case Refused():
                 name = self.layout.names[process]
                 self._refusals[process] = f"{name} refuses this client: {message.reason}"

@@ -14,7 +14,7 @@ from ...core.batch import problem_with_batch
 from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply, Start
 from ..security.access import Rights
-from ..wire.control import Attach, Busy, Detach, Follow, StatusQuery, Unfollow
+from ..wire.control import Attach, Busy, Detach, Follow, Renew, Renewed, StatusQuery, Unfollow
 from ..wire.framing import Frame, frame
 from ._observer_service import ObserverService
 
@@ -72,6 +72,8 @@ class ClientService:
                 self._on_start(message)
             case Attach():
                 self._on_attach(message)
+            case Renew():
+                self._on_renew(message)
             case Detach():
                 # The id stays in `sessions`: frames that it sent before may arrive after this one.
                 self._node.forget_client(message.client, self, message.settled)
@@ -92,14 +94,22 @@ class ClientService:
             self._node.forget_client(client, self)
 
     def _on_attach(self, message: Attach) -> None:
-        if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
-            self._connection.refuse("the ticket does not prove this client id")
+        problem = self._server.security.tickets.problem_with(message.client, self._name, message.ticket)
+        if problem is not None:
+            self._connection.refuse(problem)
         elif self._node.clients.is_full:
             self._connection.refuse(TOO_MANY_CLIENTS, elsewhere=True)
         elif len(self.sessions) >= _SESSIONS_MAX:
             self._connection.refuse(f"{_SESSIONS_MAX} client ids have used this connection: open another one")
         else:
             self.enter(message.client)
+
+    def _on_renew(self, message: Renew) -> None:
+        if message.client not in self.sessions:
+            self._connection.refuse("a ticket is renewed for whoever has proved its client id on the same connection")
+        else:
+            ticket = self._server.security.tickets.issue(message.client, self._name)
+            self._connection.say(Renewed(message.client, ticket))
 
     # -- messages to multicast
 

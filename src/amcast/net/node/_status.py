@@ -37,7 +37,17 @@ def status_of(server: NodeServer) -> Status:
         problem=_problem_of(server),
         application=None if server.host is None else server.host.position,
         incarnation=server.folder.incarnation,
+        warnings=tuple(_warnings_of(server)),
     )
+
+
+def _warnings_of(server: NodeServer) -> list[str]:
+    found = server.credential_watch.warnings()
+    if server.config.is_exposed(server.node.name):
+        found.append(f"listens on {server.process_config.address} without TLS: whoever reaches it may do everything")
+    if server.audit.problem is not None:
+        found.append(server.audit.problem)
+    return found
 
 
 def _problem_of(server: NodeServer) -> str | None:
@@ -84,4 +94,13 @@ def metrics_of(server: NodeServer) -> Metrics:
         "amcast_undurable_records": ("gauge", "Records on their way to the disk.", status.undurable),
         "amcast_application_lag": ("gauge", "Delivered, not applied by the application yet.", lag),
         "amcast_resident_megabytes": ("gauge", "Peak resident memory.", status.rss_mb),
+        **_metrics_of_certificates(server),
     }
+
+
+def _metrics_of_certificates(server: NodeServer) -> Metrics:
+    tls = server.security.tls
+    if tls is None:
+        return {}
+    left_s = tls.ends_s - system().wall_us() / 1e6
+    return {"amcast_certificate_seconds": ("gauge", "Until this node's certificate, or its CA's, ends.", left_s)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,7 @@ from ...core.codec import FRAME_LIMIT
 from ..layout import difference
 from ..security.access import Rights
 from ..security.identity import Kind
-from ..security.tls import PeerError, expect
+from ..security.tls import PeerError
 from ..wire.control import (
     CLIENT_FRAME_LIMIT,
     HELLO_LIMIT,
@@ -59,6 +60,9 @@ class Connection(FrameProtocol):
         self.peer: ProcessId | None = None
         self.life = Life(0, 0, 0, 0)  # the peer's, as it is remembered
         self.client: ClientService | None = None
+        self.rights: Rights | None = None  # of a client program
+        self.ends_s = float("inf")  # when its certificate or its token expires, in Unix seconds
+        self.is_welcome = False
         self.takes_output = True  # not while too much waits to be written to it
         self._is_held = False  # not read from, since what it brings would wait for the disk
         self._is_reading = True
@@ -83,7 +87,8 @@ class Connection(FrameProtocol):
         self._send_buffer.attach(None)
 
     def refuse(self, reason: str, elsewhere: bool = False) -> None:
-        logger.warning("closing the connection of %s: %s", self.identity, reason)
+        if self._note("cut off" if self.is_welcome else "refused", reason):
+            logger.warning("closing the connection of %s: %s", self.identity, reason)
         self._server.refused += 1
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame(msgspec.msgpack.encode(Refused(reason, elsewhere))))
@@ -94,6 +99,24 @@ class Connection(FrameProtocol):
         self._on_frame = self._ignore
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """For one that was told why it is closed, and does not leave."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _note(self, event: str, reason: str = "") -> bool:
+        assert self._transport is not None
+        name = self._transport.get_extra_info("peername")
+        address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+        token = "" if self.rights is None else self.rights.name
+        return self._server.audit.note(event, self.identity, address, token, reason)
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject | None:
+        assert self._transport is not None
+        found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return found
 
     def _on_failure(self, error: Exception) -> None:
         self._server.fail(error)
@@ -153,16 +176,15 @@ class Connection(FrameProtocol):
         else:
             self.refuse("HELLO is from neither a process nor a client")
 
-    def _is_certified(self, kind: Kind, name: str) -> bool:
+    def _problem_with_certificate(self, kind: Kind, name: str) -> str | None:
         """With TLS, the name in HELLO must be the one in the certificate."""
-        assert self._transport is not None
-        if self._server.security.server is None:
-            return True
+        tls = self._server.security.tls
         try:
-            expect(self._transport.get_extra_info("ssl_object"), kind, name)
-        except PeerError:
-            return False
-        return True
+            if tls is not None:
+                self.ends_s = tls.expect(self.ssl_object, kind, name)
+        except PeerError as error:
+            return str(error)
+        return None
 
     def _hear_peer(self, hello: Hello) -> None:
         ids = self._server.ids
@@ -170,8 +192,8 @@ class Connection(FrameProtocol):
             self.refuse(f"this is cluster '{self._server.config.cluster}', not '{hello.cluster[:100]}'")
         elif hello.name not in ids or hello.name == self._node.name:
             self.refuse(f"no other process of this cluster is called '{hello.name[:100]}'")
-        elif not self._is_certified("process", hello.name):
-            self.refuse(f"the certificate is not that of process {hello.name}")
+        elif (problem := self._problem_with_certificate("process", hello.name)) is not None:
+            self.refuse(problem)
         elif hello.member is None:
             self.refuse(f"{hello.name} does not say how far it has got")
         elif (problem := self._problem_with(hello.name, hello.member)) is not None:
@@ -234,19 +256,22 @@ class Connection(FrameProtocol):
         rights = self._rights_of(hello)
         if rights is None:
             return
-        if hello.client and not server.tickets.is_valid(hello.client, hello.name, hello.ticket):
-            self.refuse("the ticket does not prove this client id")
+        tickets = server.security.tickets
+        problem = tickets.problem_with(hello.client, hello.name, hello.ticket) if hello.client else None
+        if problem is not None:
+            self.refuse(problem)
         elif self._node.clients.is_full:
             self.refuse(TOO_MANY_CLIENTS, elsewhere=True)
         elif (id_ := hello.client or server.client_ids.next()) is None:
             self.refuse(f"{self._node.name} can't give out client ids now: try another process", elsewhere=True)
         else:
             self.client = ClientService(server, self, hello.name, rights)
-            self.identity = f"client {id_}"
+            self.identity = f"client {id_} ({hello.name[:64]})"
             self._limit = CLIENT_FRAME_LIMIT
             self._on_frame = self.client.on_frame
             self._emulate_distance(hello.region)
-            self._accept(Welcome(self._node.name, id_, server.tickets.issue(id_, hello.name), server.layout))
+            ticket = tickets.issue(id_, hello.name)
+            self._accept(Welcome(self._node.name, id_, ticket, server.layout, tickets.life_s))
             self.client.enter(id_)
 
     def _welcome_observer(self, hello: Hello) -> None:
@@ -257,7 +282,7 @@ class Connection(FrameProtocol):
         if len(server.observers) >= server.config.limits.clients:
             self.refuse("too many observers are connected: try another process", elsewhere=True)
         else:
-            self.identity = "an observer"
+            self.identity = f"an observer ({hello.name[:64]})"
             self._limit = HELLO_LIMIT
             self._on_frame = ObserverService(server, self, rights).on_frame
             self._emulate_distance(hello.region)
@@ -267,14 +292,15 @@ class Connection(FrameProtocol):
     def _rights_of(self, hello: Hello) -> Rights | None:
         """What the client program may do. None if it may not connect: then it is told why."""
         cluster = self._server.config.cluster
-        rights = self._server.access.check(hello.token)
+        rights = self._server.security.access.check(hello.token)
         if hello.cluster and hello.cluster != cluster:
             self.refuse(f"this is cluster '{cluster}', not '{hello.cluster[:100]}'")
-        elif not self._is_certified("client", hello.name):
-            self.refuse("the certificate is not that of this client")
+        elif (problem := self._problem_with_certificate("client", hello.name)) is not None:
+            self.refuse(problem)
         elif rights is None:
-            self.refuse("this token is not known here: ask for one (`amcast token`)")
+            self.refuse("this token is not known here: ask for one (`amcast token add`)")
         else:
+            self.rights, self.ends_s = rights, min(self.ends_s, rights.ends_s)
             return rights
         return None
 
@@ -283,8 +309,10 @@ class Connection(FrameProtocol):
         self._send_buffer = SendBuffer(self._server.config.limits.client_bytes * 2, delay)
 
     def _welcome_reader(self, hello: Hello) -> None:
-        if hello.name not in self._server.ids or not self._is_certified("process", hello.name):
-            self.refuse(f"'{hello.name[:100]}' is no process of this cluster, or can't prove it")
+        if hello.name not in self._server.ids:
+            self.refuse(f"no process of this cluster is called '{hello.name[:100]}'")
+        elif (problem := self._problem_with_certificate("process", hello.name)) is not None:
+            self.refuse(problem)
         else:
             self.identity = f"{hello.name}, reading"
             self._limit = HELLO_LIMIT
@@ -298,6 +326,8 @@ class Connection(FrameProtocol):
     def _accept(self, welcome: Welcome) -> None:
         assert self._transport is not None
         self._stop_waiting()
+        self.is_welcome = True
+        self._note("connected")
         self._transport.write(frame(msgspec.msgpack.encode(welcome)))
         self._send_buffer.attach(self._transport)
 

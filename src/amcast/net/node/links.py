@@ -7,10 +7,10 @@ repeat what matters, and a queue without a bound would help nobody. A link itsel
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from ..security.keyring import Keyring
 from ..security.tls import PeerError
 from ..wire.control import Hello, Lost, mark
 from ..wire.dialer import Channel, LostError, RefusedError, dial
@@ -54,7 +54,7 @@ class Link:
         name: str,
         address: tuple[str, int],
         hello: Callable[[], Hello],
-        tls: ssl.SSLContext | None,
+        tls: Keyring | None,
         buffer: SendBuffer,
         listener: Listener,
         report: Callable[[str], None],
@@ -92,6 +92,15 @@ class Link:
         """This process has become another incarnation: what it said at HELLO does not hold any more."""
         self._hellos += 1
         if self._channel is not None:
+            self._channel.transport.abort()
+
+    def recheck(self) -> None:
+        """Certificates were revoked, or a CA is not trusted any more: the peer's may be one of them."""
+        if self._tls is None or self._channel is None:
+            return
+        problem = self._tls.problem_with(self._channel.transport.get_extra_info("ssl_object"))
+        if problem is not None:
+            self._tell(f"leaving {self.name}: {problem}")
             self._channel.transport.abort()
 
     async def _connect_once(self) -> None:

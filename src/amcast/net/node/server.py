@@ -20,14 +20,15 @@ from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full, lacks_space
 from ..disk.records import ClosingError, Durability, RecordLog
 from ..layout import layout_of
-from ..security.access import Access
 from ..security.credentials import ProcessCredentials
 from ..system import system
 from ..trace.writer import TraceWriter
 from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
 from ..wire.send_buffer import Delay, SendBuffer
+from ._audit import Audit, Rate
 from ._backfill import Backfill
 from ._client_ids import ClientIds
+from ._credential_watch import CredentialWatch
 from ._followers import Followers
 from ._gate import Gate
 from ._keeper import Keeper
@@ -39,7 +40,7 @@ from .application import Host, StateMachine
 from .connection import HELLO_TIMEOUT_S, Connection
 from .data_folder import DataFolder, State
 from .links import Link, LinkBuffer
-from .metrics import serve_metrics
+from .metrics import metrics_place, serve_metrics
 from .node import Node
 
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
@@ -58,9 +59,10 @@ class NodeServer:
         entering = config.spec().ingress_messages
         requests: Any = Request if entering is None else Request | entering
         self.requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(requests)
-        self.security = ProcessCredentials.load(config, name, logger.warning)
-        self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
-        self.tickets = self.security.tickets
+        config.check_exposure(name)
+        self.audit = Audit(config.path(config.data) / "audit" / f"{name}.jsonl", name)
+        self.security = ProcessCredentials(config, name, self._on_handshake_refused)
+        self.credential_watch = CredentialWatch(self)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
@@ -89,6 +91,7 @@ class NodeServer:
         self._server: asyncio.Server | None = None
         self._metrics: asyncio.Server | None = None
         self._is_closing = False
+        self._broken = Rate(10, 100)  # connections whose end is logged
 
     # -- making
 
@@ -143,7 +146,7 @@ class NodeServer:
         node, addresses = self.node, self.config.addresses()
         others = [peer for peer in node.topology.members(node.group) if peer != node.id]
         members = [Address(node.topology.name(peer), addresses[peer]) for peer in others]
-        return Members(members, self._reader_hello, self.security.client)
+        return Members(members, self._reader_hello, self.security.tls)
 
     def _reader_hello(self) -> Hello:
         return Hello(VERSION, self.config.cluster, "reader", self.node.name)
@@ -156,7 +159,7 @@ class NodeServer:
         buffer = LinkBuffer(limit, delay, lambda: node.records.synced) if is_durable else SendBuffer(limit, delay)
         node.links[process] = buffer
         address = self.config.addresses()[process]
-        return Link(peer, address, self._hello, self.security.client, buffer, self, logger.info)
+        return Link(peer, address, self._hello, self.security.tls, buffer, self, logger.info)
 
     def _hello(self) -> Hello:
         member = Member(self.config.id, self.data_layout, self.folder.life(self._records_found))
@@ -174,23 +177,27 @@ class NodeServer:
 
     async def start(self) -> None:
         host, port = self.config.addresses()[self.node.id]
+        tls = None if self.security.tls is None else self.security.tls.server
         try:
             self._server = await self.loop.create_server(
                 lambda: Connection(self),
                 host,
                 port,
-                ssl=self.security.server,
-                ssl_handshake_timeout=HELLO_TIMEOUT_S if self.security.server else None,
+                ssl=tls,
+                ssl_handshake_timeout=HELLO_TIMEOUT_S if tls else None,
                 backlog=1_024,
             )
             if self.process_config.metrics:
-                self._metrics = await serve_metrics(host, self.process_config.metrics, lambda: metrics_of(self))
+                place = metrics_place(host, self.process_config.metrics, self.security.tls)
+                self._metrics = await serve_metrics(place, lambda: metrics_of(self))
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self.witnesses.start()
         self._link_tasks = [asyncio.create_task(self._guard(link.run)) for link in self._links]
         self._tasks.append(asyncio.create_task(self._guard(self._enter)))
+        if self.security.may_change:
+            self._tasks.append(asyncio.create_task(self._guard(self.credential_watch.run)))
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.folder.boot)
 
     async def _enter(self) -> None:
@@ -271,6 +278,7 @@ class NodeServer:
         self._is_closing = True
         self.dumped_state.forget()
         with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
+            stack.callback(self.audit.close)
             stack.callback(self.folder.close)
             stack.callback(self.node.close)
             if not self.failure.done():
@@ -314,9 +322,26 @@ class NodeServer:
         for connection in self.connections:
             connection.hold(not self.node.takes_input)
 
-    def reload_clock(self) -> None:
-        if self.config.file is not None:
-            self.node.clock_offset_us = load_config(self.config.file).process_named(self.node.name).clock_offset_us
+    def reload(self) -> None:
+        """Reads the credentials again, and the offset of the clock. A file that can't be read changes nothing."""
+        self.credential_watch.reload()
+        if self.config.file is None:
+            return
+        try:
+            found = load_config(self.config.file).process_named(self.node.name)
+        except UsageError as error:
+            logger.error("%s; what was there before stays", error)
+        else:
+            self.node.clock_offset_us = found.clock_offset_us
+
+    def recheck_links(self) -> None:
+        for link in self._links:
+            link.recheck()
+
+    def _on_handshake_refused(self, reason: str) -> None:
+        self.refused += 1
+        if self.audit.note("refused", "a stranger", reason=reason):
+            logger.warning("%s", reason)
 
     def on_loop_problem(self, context: dict[str, Any]) -> None:
         """An exception that no handler caught. Connections may break at any time; everything else is a bug.
@@ -329,7 +354,8 @@ class NodeServer:
         is_transport = "transport" in context or "socket" in context
         is_abandoned = future is not None and not isinstance(future, asyncio.Task)
         if error is None or (isinstance(error, OSError) and (is_transport or is_abandoned)):
-            logger.warning("%s", context.get("message"))
+            if self._broken.take():  # strangers can break as many as they like
+                logger.warning("%s", context.get("message"))
         else:
             self.fail(error)
 

@@ -1,19 +1,19 @@
 """How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED or LOST and a reason.
 
-Links between processes, clients, and replicas that ask others for what they miss all dial here.
+Links between processes, clients, and replicas that ask others for what they miss all dial here. HELLO may hold a token:
+it is said when the other side has shown that it is a process of this cluster, and the one that was dialled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..security.tls import expect
+from ..security.keyring import Keyring
 from .control import HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
 from .framing import Frame, FrameProtocol, frame
 
@@ -43,11 +43,10 @@ class LostError(Exception):
 class Channel(FrameProtocol):
     """One connection to one process. Without `on_message`, frames after WELCOME are ignored: a link gets none."""
 
-    def __init__(self, hello: Hello, on_message: OnMessage | None) -> None:
+    def __init__(self, on_message: OnMessage | None) -> None:
         super().__init__(HELLO_LIMIT if on_message is None else _ANSWER_LIMIT)
         self.is_lost = asyncio.Event()
         self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
-        self._hello = hello
         self._handle = on_message
         self._on_frame = self._on_welcome
 
@@ -55,10 +54,6 @@ class Channel(FrameProtocol):
     def transport(self) -> asyncio.Transport:
         assert self._transport is not None, "not connected yet"
         return self._transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.say(self._hello)
 
     def _on_welcome(self, data: Frame) -> None:
         try:
@@ -102,7 +97,7 @@ class Channel(FrameProtocol):
 async def dial(
     address: tuple[str, int],
     hello: Hello,
-    tls: ssl.SSLContext | None,
+    tls: Keyring | None,
     name: str | None,
     on_message: OnMessage | None = None,
 ) -> Channel:
@@ -110,11 +105,16 @@ async def dial(
     host, port = address
     async with asyncio.timeout(_CONNECT_TIMEOUT_S):
         transport, channel = await asyncio.get_running_loop().create_connection(
-            lambda: Channel(hello, on_message), host, port, ssl=tls, server_hostname="" if tls else None
+            lambda: Channel(on_message),
+            host,
+            port,
+            ssl=None if tls is None else tls.client,
+            server_hostname=None if tls is None else "",
         )
         try:
             if tls is not None:
-                expect(transport.get_extra_info("ssl_object"), "process", name)
+                tls.expect(transport.get_extra_info("ssl_object"), "process", name)
+            channel.say(hello)
             await channel.welcomed
         except BaseException:
             transport.abort()
