@@ -51,7 +51,7 @@ class CredentialWatch:
         """Now, whether files have changed or not."""
         self._read = self._seen = self._security.stamps()
         access, tls = self._security.access, self._security.tls
-        trust, ends_s = (None, 0.0) if tls is None else (tls.trust, tls.ends_s)
+        before = None if tls is None else (tls.trust[:2], tls.certificate)
         problems = self._security.reload()
         for problem in problems:
             if problem not in self._problems:
@@ -59,7 +59,7 @@ class CredentialWatch:
                 self._server.audit.note("credentials refused", reason=problem)
         self._problems = problems
         changes = _changes_of_tokens(access, self._security.access)
-        if tls is not None and trust is not None and (tls.trust[:2] != trust[:2] or tls.ends_s != ends_s):
+        if tls is not None and (tls.trust[:2], tls.certificate) != before:
             changes.append(_changes_of_certificates(tls))
         if changes:
             logger.info("credentials were read again: %s", "; ".join(changes))

@@ -60,6 +60,7 @@ class _Loaded(NamedTuple):
     client: ssl.SSLContext
     server: ssl.SSLContext | None
     trust: Trust
+    certificate: x509.Certificate
     ends_s: float
 
 
@@ -77,6 +78,7 @@ class Keyring:
         self.client = LiveContext(loaded.client)
         self.server = None if loaded.server is None else LiveContext(loaded.server)
         self.trust = loaded.trust
+        self.certificate = loaded.certificate
         self.ends_s = loaded.ends_s  # when this side's certificate ends, or the CA that issued it
 
     def stamps(self) -> list[Stamp | None]:
@@ -99,7 +101,8 @@ class Keyring:
         if loaded.identity != self.identity:
             who = f"{loaded.identity} of cluster '{loaded.identity.cluster}'"
             raise UsageError(f"{self._cert} is now that of {who}: it takes a new start to become somebody else")
-        self.trust, self.ends_s = loaded.trust.follows(self.trust), loaded.ends_s
+        self.trust = loaded.trust.follows(self.trust)
+        self.certificate, self.ends_s = loaded.certificate, loaded.ends_s
         self.client.current = loaded.client
         if self.server is not None and loaded.server is not None:
             self.server.current = loaded.server
@@ -113,7 +116,7 @@ class Keyring:
         ends = [each.not_valid_after_utc for each in authorities if is_issued_by(own, each)]
         ends_s = min(own.not_valid_after_utc, max(ends, default=own.not_valid_after_utc)).timestamp()
         trust = Trust(tuple(authorities), load_revoked(self._crl, authorities))
-        return _Loaded(certificate_identity(self._cert), client, server, trust, ends_s)
+        return _Loaded(certificate_identity(self._cert), client, server, trust, own, ends_s)
 
     # -- who is at the other end
 
