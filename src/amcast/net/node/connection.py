@@ -182,6 +182,7 @@ class Connection(FrameProtocol):
         try:
             if tls is not None:
                 self.ends_s = tls.expect(self.ssl_object, kind, name)
+                self.identity = f"{kind} {name}"
         except PeerError as error:
             return str(error)
         return None
