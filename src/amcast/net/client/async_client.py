@@ -111,6 +111,11 @@ class AsyncClient(Observer):
         assert isinstance(process, WaitingClient)
         return process
 
+    @property
+    def uses_new_files(self) -> bool:
+        """Whether all connections were made with the files of now: then older certificates and tokens may go."""
+        return self._trunk.uses_new_files
+
     # -- multicast
 
     async def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:

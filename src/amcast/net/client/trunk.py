@@ -21,6 +21,7 @@ from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, start_all
 from ..security.access import read_token
 from ..security.tls import PeerError
+from ..system import Stamp, system
 from ..wire.control import (
     VERSION,
     Attach,
@@ -42,6 +43,7 @@ _LINK_BYTES = 64 << 20
 # Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
 _TURN_SESSIONS = 32
 _LOOK_S = 0.005
+_FILES_S = 1.0  # between looks at files, at least
 _RENEWALS = 4  # of a ticket in its life: the first may find no process that answers
 RETRY_S = 0.2
 _GOODBYE_S = 0.5
@@ -58,6 +60,15 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def token_now(self) -> str:
         return self.token if self.token_file is None else read_token(self.token_file)
+
+    @property
+    def has_files(self) -> bool:
+        return self.tls is not None or self.token_file is not None
+
+    def stamps(self) -> list[Stamp | None]:
+        """Differ when a file has changed."""
+        token = [] if self.token_file is None else [system().stamp(self.token_file)]
+        return token if self.tls is None else [*token, *self.tls.stamps()]
 
     def __repr__(self) -> str:
         return f"Credentials({self.name!r})"
@@ -82,6 +93,8 @@ class Trunk:
         self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
+        self._moves: dict[ProcessId, asyncio.Task[Channel]] = {}  # to new connections, while the old ones are used
+        self._made_with: dict[ProcessId, list[Stamp | None]] = {}  # channels, and the files as they were then
         self._buffers: dict[ProcessId, SendBuffer] = {}
         self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,6 +115,8 @@ class Trunk:
         self._tickets[welcome.client] = welcome.ticket
         if self._renewal is None and welcome.ticket_s:
             self._renew_later(welcome.ticket_s / _RENEWALS)
+        if not self._tasks and self._credentials.has_files:
+            self._tasks.append(self._loop.create_task(self._watch_files()))
         for channel in self._channels.values():
             channel.say(Attach(welcome.client, welcome.ticket))
         return welcome.client
@@ -230,22 +245,62 @@ class Trunk:
         buffer = self._buffers[process]
         while True:
             try:
-                channel = await self._dial_for_all(process)
+                channel: Channel | None = await self._dial_for_all(process)
                 self._away.pop(process, None)
-                try:
-                    buffer.attach(channel.transport)
-                    await channel.is_lost.wait()
-                finally:
-                    buffer.attach(None)
-                    self._channels.pop(process, None)
-                    channel.transport.close()
+                while channel is not None:
+                    try:
+                        buffer.attach(channel.transport)
+                        await channel.is_lost.wait()
+                    finally:
+                        buffer.attach(None)
+                        channel.transport.close()
+                    channel = await self._moved(process)
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, UsageError) as error:
                 self._away[process] = f"{name}: {str(error) or 'no answer'}"
+            finally:
+                self._channels.pop(process, None)
+                self._made_with.pop(process, None)
             await asyncio.sleep(RETRY_S)
 
+    async def _watch_files(self) -> None:
+        """Uses new files soon, so that the old ones can be revoked: moves to new connections, one after the other.
+
+        Many clients may have the same files, and a process that all of them call at once would be slow to greet them.
+        So each waits for a while of its own.
+        """
+        while True:
+            await asyncio.sleep(_FILES_S * (1 + system().random_bits(16) / (1 << 16)))
+            stamps = self._credentials.stamps()
+            for process in [each for each, made in self._made_with.items() if made != stamps]:
+                await self._move(process)
+
+    async def _move(self, process: ProcessId) -> None:
+        """The process closes the old connection when the new one speaks for its ids. Until then it is used."""
+        old = self._channels.get(process)
+        if old is not None:
+            move = self._moves[process] = self._loop.create_task(self._dial_for_all(process))
+            try:
+                await move
+                if not old.transport.is_closing():
+                    old.transport.close()
+            except (RefusedError, OSError, TimeoutError, UsageError):
+                self._moves.pop(process, None)  # the old one still works, or `_keep_up` sees that it does not
+
+    async def _moved(self, process: ProcessId) -> Channel | None:
+        """The connection that follows one that is lost, if there is one, or one is being made."""
+        move = self._moves.pop(process, None)
+        return None if move is None else await move
+
+    @property
+    def uses_new_files(self) -> bool:
+        """Whether all connections were made with the files of now: then older credentials may be revoked."""
+        stamps = self._credentials.stamps()
+        return all(made == stamps for made in self._made_with.values())
+
     async def _dial_for_all(self, process: ProcessId) -> Channel:
+        stamps = self._credentials.stamps()
         first = next(iter(self._tickets))
         address, name = self.layout.addresses[process], self.layout.names[process]
         channel = await self._dial(address, name, partial(self._on_answer, process), "client", first)
@@ -257,6 +312,7 @@ class Trunk:
         else:
             self._tickets[first] = channel.welcomed.result().ticket
         self._channels[process] = channel
+        self._made_with[process] = stamps
         return channel
 
     def _buffer_to(self, process: ProcessId) -> SendBuffer:

@@ -61,6 +61,8 @@ class CredentialWatch:
         changes = _changes_of_tokens(access, self._security.access)
         if tls is not None and (tls.trust[:2], tls.certificate) != before:
             changes.append(_changes_of_certificates(tls))
+        if tls is not None and before is not None and tls.certificate != before[1]:
+            self._server.move_links()
         if changes:
             logger.info("credentials were read again: %s", "; ".join(changes))
             self._server.audit.note("credentials changed", reason="; ".join(changes))
@@ -80,7 +82,7 @@ class CredentialWatch:
             if rights is not None and now is None:
                 self._cut_off(connection, "the token is revoked")
             elif rights is not None and now is not None and not now.is_same(rights):
-                self._cut_off(connection, "the rights of the token have changed: connect again", elsewhere=True)
+                self._cut_off(connection, "the rights of the token have changed: connect again")
         self._server.recheck_links()
 
     def _cut_off_expired(self) -> None:
@@ -88,8 +90,9 @@ class CredentialWatch:
         for connection in [each for each in self._server.connections if each.ends_s <= now_s]:
             self._cut_off(connection, "the certificate or the token has expired")
 
-    def _cut_off(self, connection: Connection, reason: str, elsewhere: bool = False) -> None:
-        connection.refuse(reason, elsewhere)
+    def _cut_off(self, connection: Connection, reason: str) -> None:
+        """It may come back with other credentials. If it has none, it hears at its next HELLO that it is for good."""
+        connection.refuse(reason, elsewhere=True)
         self._server.loop.call_later(_GOODBYE_S, connection.abort)
 
     # -- for people

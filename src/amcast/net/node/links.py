@@ -68,6 +68,7 @@ class Link:
         self._report = report
         self._last_news = ""
         self._channel: Channel | None = None
+        self._move: asyncio.Task[Channel] | None = None  # to a new connection, while the old one is used
         self._hellos = 0  # how often what this process says at HELLO has changed
 
     async def run(self) -> None:
@@ -103,23 +104,39 @@ class Link:
             self._tell(f"leaving {self.name}: {problem}")
             self._channel.transport.abort()
 
-    async def _connect_once(self) -> None:
-        """Returns when the connection is lost."""
+    async def move(self) -> None:
+        """To a new connection, on which both sides show their certificates of now. The peer then closes the old one."""
+        if self._channel is not None:
+            self._move = asyncio.create_task(self._dial())
+            try:
+                await self._move
+            except (LostError, RefusedError, OSError, TimeoutError, PeerError):
+                self._move = None  # the old one still works, or `run` sees that it does not
+
+    async def _dial(self) -> Channel:
         hellos = self._hellos
         channel = await dial(self._address, self._hello(), self._tls, self.name)
         if hellos != self._hellos:
             channel.transport.abort()
-            return
+            raise ConnectionError("this process has become another incarnation meanwhile")
+        return channel
+
+    async def _connect_once(self) -> None:
+        """Returns when the connection is lost, and none is there to follow it."""
+        channel: Channel | None = await self._dial()
         self._tell(f"connected to {self.name}")
-        self.buffer.attach(channel.transport)
-        self._channel = channel
-        self._listener.on_welcome(self.name)
-        try:
-            await channel.is_lost.wait()
-        finally:
-            self._channel = None
-            self.buffer.attach(None)
-            channel.transport.abort()
+        while channel is not None:
+            self.buffer.attach(channel.transport)
+            self._channel = channel
+            self._listener.on_welcome(self.name)
+            try:
+                await channel.is_lost.wait()
+            finally:
+                self._channel = None
+                self.buffer.attach(None)
+                channel.transport.abort()
+            move, self._move = self._move, None
+            channel = None if move is None else await move
 
     def _tell(self, news: str) -> None:
         """Reports news once, not at every attempt."""

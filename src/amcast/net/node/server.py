@@ -44,6 +44,7 @@ from .metrics import metrics_place, serve_metrics
 from .node import Node
 
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
+_NEW_CERTIFICATES_S = 2.0  # until the other processes have read theirs as well, probably
 _SPACE_S = 5.0  # how long a stop waits for space on a full disk
 
 logger = logging.getLogger("amcast.node")
@@ -333,6 +334,15 @@ class NodeServer:
             logger.error("%s; what was there before stays", error)
         else:
             self.node.clock_offset_us = found.clock_offset_us
+
+    def move_links(self) -> None:
+        """This process has a new certificate: the old one, or its CA, may soon be revoked."""
+        self._tasks.append(asyncio.create_task(self._guard(self._move_links)))
+
+    async def _move_links(self) -> None:
+        await asyncio.sleep(_NEW_CERTIFICATES_S)
+        for link in self._links:
+            await link.move()
 
     def recheck_links(self) -> None:
         for link in self._links:
