@@ -261,6 +261,23 @@ def test_a_ticket_is_for_one_id_and_one_name() -> None:
         assert not is_valid(tickets, 12, "alice", wrong)
 
 
+def test_a_ticket_ends_after_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_800_000_000
+    monkeypatch.setattr(access, "_now_s", lambda: now_s)
+    tickets, endless = Tickets(SECRET, life_s=100), Tickets(SECRET, life_s=0)
+    ticket, other = tickets.issue(12, "alice"), endless.issue(12, "alice")
+    now_s += 99
+    assert is_valid(tickets, 12, "alice", ticket)
+    now_s += 1
+    assert tickets.problem_with(12, "alice", ticket) == (
+        "the ticket for this client id has expired: open the client anew"
+    )
+    later = (now_s + 1_000).to_bytes(8, "big") + ticket[8:]
+    assert tickets.problem_with(12, "alice", later) == "the ticket does not prove this client id"
+    assert is_valid(endless, 12, "alice", other)
+    assert not is_valid(tickets, 12, "alice", other)
+
+
 @pytest.mark.parametrize("client_id", [-1, CLIENT_ID_LIMIT, 1 << 80])
 def test_ids_that_no_node_gives_out_are_refused(client_id: int) -> None:
     assert not is_valid(Tickets(SECRET), client_id, "alice", bytes(32))
