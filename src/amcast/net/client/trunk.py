@@ -18,7 +18,7 @@ import msgspec
 from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, start_all
-from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, Welcome, layout_decoder
+from ..wire.control import DECODE_ERRORS, VERSION, Attach, Busy, Detach, Hello, Layout, Refused, Welcome, layout_decoder
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
@@ -99,14 +99,14 @@ class Trunk:
                 problems.append(f"{where}: {error}")
                 # Perhaps the caller knows this process only. It tells where the others are.
                 known += [each for each in await self._others(address) if each not in known]
-            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+            except (OSError, TimeoutError, *DECODE_ERRORS) as error:
                 problems.append(f"{where}: {str(error) or 'no answer in time'}")
         what = "takes this client" if is_refused else "answers"
         raise UsageError(f"no process of the cluster {what}: " + "; ".join(problems[:3]))
 
     async def _welcome_at(self, address: tuple[str, int], kind: str) -> Welcome:
         channel = await self._dial(address, None, lambda channel, message: None, kind)
-        channel.transport.abort()
+        channel.abort()
         welcome = channel.welcomed.result()
         self._layout = layout_decoder.decode(welcome.layout)
         self.topology = Topology(self._layout.groups, (), self._layout.regions)
@@ -114,7 +114,7 @@ class Trunk:
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
         if self._layout is None:
-            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError):
+            with suppress(RefusedError, OSError, TimeoutError, *DECODE_ERRORS):
                 await self._welcome_at(address, "observer")
         return [] if self._layout is None else list(self._layout.addresses.values())
 
@@ -195,7 +195,7 @@ class Trunk:
                 finally:
                     buffer.attach(None)
                     self._channels.pop(process, None)
-                    channel.transport.close()
+                    channel.close()
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, UsageError) as error:
@@ -307,7 +307,7 @@ async def _close_all(channels: list[Channel]) -> None:
             for channel in channels:
                 await channel.is_lost.wait()
     for channel in channels:
-        channel.transport.abort()
+        channel.abort()
 
 
 def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:

@@ -37,6 +37,11 @@ def status_of(server: NodeServer) -> Status:
         problem=_problem_of(server),
         application=None if server.host is None else server.host.position,
         incarnation=server.folder.incarnation,
+        connections=server.budget.total,
+        strangers=server.budget.strangers,
+        followers=len(server.followers),
+        forwarded_bytes=node.admission.forwarded.bytes,
+        refused={str(cause): count for cause, count in server.refusals.counts.items() if count},
     )
 
 
@@ -76,7 +81,11 @@ def metrics_of(server: NodeServer) -> Metrics:
         "amcast_messages_out_total": ("counter", "Messages sent to peers and clients.", status.messages_out),
         "amcast_dropped_total": ("counter", "Messages to peers that were away or slow.", status.dropped),
         "amcast_busy_total": ("counter", "Client messages turned away because too much was open.", busy),
-        "amcast_refused_total": ("counter", "Connections closed with a reason.", server.refused),
+        "amcast_refused_total": ("counter", "Connections refused or cut off, by cause.", server.refusals.counts),
+        "amcast_connections": ("gauge", "Connections that are open.", status.connections),
+        "amcast_strangers": ("gauge", "Connections that have not said who they are.", status.strangers),
+        "amcast_followers": ("gauge", "Connections that follow deliveries.", status.followers),
+        "amcast_forwarded_bytes": ("gauge", "Passed on to the leader, not delivered yet.", status.forwarded_bytes),
         "amcast_open_messages": ("gauge", "Accepted from clients, not delivered yet.", status.open_messages),
         "amcast_clients": ("gauge", "Clients connected.", status.clients),
         "amcast_is_leader": ("gauge", "1 if this process leads its group.", float(status.is_leader)),

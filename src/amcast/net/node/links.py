@@ -92,14 +92,14 @@ class Link:
         """This process has become another incarnation: what it said at HELLO does not hold any more."""
         self._hellos += 1
         if self._channel is not None:
-            self._channel.transport.abort()
+            self._channel.abort()
 
     async def _connect_once(self) -> None:
         """Returns when the connection is lost."""
         hellos = self._hellos
         channel = await dial(self._address, self._hello(), self._tls, self.name)
         if hellos != self._hellos:
-            channel.transport.abort()
+            channel.abort()
             return
         self._tell(f"connected to {self.name}")
         self.buffer.attach(channel.transport)
@@ -110,7 +110,7 @@ class Link:
         finally:
             self._channel = None
             self.buffer.attach(None)
-            channel.transport.abort()
+            channel.abort()
 
     def _tell(self, news: str) -> None:
         """Reports news once, not at every attempt."""
