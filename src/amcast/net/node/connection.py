@@ -87,7 +87,9 @@ class Connection(Caller):
         self._server.connections[self] = None
         self._transport.set_write_buffer_limits(high=limits.client_bytes)
 
-    def never_made(self) -> None:
+    def never_made(self, error: OSError | None) -> None:
+        if isinstance(error, ConnectionAbortedError):  # so event loops call it; other problems are known already
+            self._server.refusals.note(Cause.DEADLINE, f"a stranger at {self.address}", "no TLS handshake came")
         self._server.forget(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

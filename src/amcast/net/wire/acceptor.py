@@ -25,7 +25,7 @@ class Caller(FrameProtocol):
 
     handshake: asyncio.Task[None] | None = None  # until the connection is made
 
-    def never_made(self) -> None:
+    def never_made(self, error: OSError | None) -> None:
         """The connection ended before it was made: neither `connection_made` nor `connection_lost` is called."""
 
     def cut(self) -> None:
@@ -111,7 +111,9 @@ class Acceptor:
                 ssl_handshake_timeout=timeout,
                 ssl_shutdown_timeout=timeout,
             )
-        except (OSError, asyncio.CancelledError):
-            caller.never_made()
+        except asyncio.CancelledError:
+            caller.never_made(None)
+        except OSError as error:
+            caller.never_made(error)
         finally:
             caller.handshake = None
