@@ -10,7 +10,7 @@ from ..config import ClientLimits
 
 _IDLE_MAX = 10_000  # accounts that are kept though nobody is connected, since they know what was taken
 _BURST_US = 1_000_000
-_ID_US = 10_000  # a new id may be had so often; before, as many at once as there may be sessions
+_ID_US = 100_000  # a new id may be had so often; before, as many at once as there may be sessions
 
 
 class Account:

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...core import StampedMessage, encode
+from ..config import Limits
 from ..disk.deliveries import PositionGoneError, size_of
 from ..disk.records import CorruptLogError
 from ..wire.control import Delivered, Gone
@@ -23,14 +24,17 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 << 10
 _TURN_BYTES = 1 << 20  # of chunks in one turn of the event loop, to all followers together
+_WAITING_BYTES = 256 << 10  # for one follower: above, it gets nothing
+_LOOK_S = 0.005
 
 logger = logging.getLogger("amcast.node")
 
 
 class Followers:
-    def __init__(self, node: Node, max_: int) -> None:
+    def __init__(self, node: Node, limits: Limits) -> None:
         self._node = node
-        self._max = max_
+        self._max = limits.followers
+        self._waiting_max = min(limits.client_bytes, _WAITING_BYTES)
         self._loop = asyncio.get_running_loop()
         self._next: dict[Connection, int] = {}  # the position that each wants next; who was served last comes last
         self._accounts: dict[Connection, Account] = {}
@@ -50,7 +54,7 @@ class Followers:
                 return False
             account.followers += 1
             self._accounts[connection] = account
-            connection.expect_follower()
+            connection.keep_waiting_below(self._waiting_max)
         self._next[connection] = position
         self.wake()
         return True
@@ -68,23 +72,28 @@ class Followers:
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """One chunk to each, as far as a turn allows. The rest follows in other turns: a node has more to do."""
+        """One chunk to each that has read what it was sent, as far as a turn allows: a node has more to do."""
         self._is_woken = False
-        left, is_more = _TURN_BYTES, False
+        left, is_more, is_late = _TURN_BYTES, False, False
         for connection, position in list(self._next.items()):
             if left <= 0:
                 is_more = True
                 break
-            size = self._serve_one(connection, position)
-            left -= size
-            is_more = is_more or size > 0
+            if not connection.takes_output or position >= self._node.deliveries.next:
+                continue
+            if connection.waiting_bytes > self._waiting_max:  # nobody says when this has left
+                is_late = True
+                continue
+            left -= self._serve_one(connection, position)
+            is_more = True
         if is_more:
             self.wake()
+        elif is_late and not self._is_woken:
+            self._is_woken = True
+            self._loop.call_later(_LOOK_S, self._serve)
 
     def _serve_one(self, connection: Connection, position: int) -> int:
-        """How many bytes it was sent. A client gets nothing while it does not read what it was sent."""
-        if not connection.takes_output or position >= self._node.deliveries.next:
-            return 0
+        """How many bytes it was sent."""
         try:
             messages = self._chunk(position)
         except PositionGoneError as error:

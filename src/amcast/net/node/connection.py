@@ -49,7 +49,6 @@ if TYPE_CHECKING:  # the server makes connections, and they use what it holds fo
     from .server import NodeServer
 
 _GOODBYE_S = 1.0  # for whoever is told why its connection is closed, to read it
-_FOLLOWER_BYTES = 256 << 10  # waiting for a follower: above, it gets nothing
 
 logger = logging.getLogger("amcast.node")
 
@@ -146,7 +145,7 @@ class Connection(Caller):
 
     @property
     def waiting_bytes(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._send_buffer.waiting_bytes
 
     def pause_writing(self) -> None:
         self.paused_at = self._server.loop.time()
@@ -183,11 +182,10 @@ class Connection(Caller):
         else:
             self._transport.pause_reading()
 
-    def expect_follower(self) -> None:
-        """Deliveries are much: little of it may wait for this connection."""
+    def keep_waiting_below(self, bytes_max: int) -> None:
+        """For a follower: deliveries are much, and little of it may wait for this connection."""
         if self._transport is not None:
-            high = min(_FOLLOWER_BYTES, self._server.config.limits.client_bytes)
-            self._transport.set_write_buffer_limits(high=high)
+            self._transport.set_write_buffer_limits(high=bytes_max)
 
     def send_frame(self, data: bytes, is_owed: bool = False) -> None:
         """What is owed is never dropped, unlike a reply, since nobody asks again. It can't pile up: while too much

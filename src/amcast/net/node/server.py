@@ -90,7 +90,7 @@ class NodeServer:
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
-        self.followers = Followers(self.node, config.limits.followers)
+        self.followers = Followers(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
         self._status, self._status_at_us = b"", 0
         self.layout = msgspec.msgpack.encode(_layout(config))
