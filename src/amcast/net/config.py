@@ -55,6 +55,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open_bytes: int = 256 << 20
     forwarded_messages: int = 10_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
     forwarded_bytes: int = 32 << 20
+    # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
+    # messages that another one has no room for.
+    ingress_messages: int = 100_000
+    ingress_bytes: int = 256 << 20
     link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
     client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off

@@ -28,7 +28,7 @@ class Admission:
         self.open_bytes = 0
         self.turned_away = 0  # how often a client heard BUSY for a message or a batch
         self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes)
-        self._ingress = Undelivered(limits.open_messages, limits.open_bytes)
+        self._ingress = Undelivered(limits.ingress_messages, limits.ingress_bytes)
         self._limits = limits
         self._open: dict[ProcessId, dict[MessageId, tuple[int, int]]] = {}  # connected clients: messages, bytes of each
         self._accounts: dict[ProcessId, Account] = {}
