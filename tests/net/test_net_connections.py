@@ -8,7 +8,7 @@ import gc
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -78,6 +78,35 @@ def test_nothing_is_left_of_a_connection_that_has_ended(
                         await anext(client.deliveries("g1"))
                 await eventually(lambda: len(alive) == before, "connections are gone")
                 await eventually(lambda: len(dialed) == dialed_before, "and their other ends")
+
+    run(test)
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_nothing_is_left_of_strangers_that_gave_way_or_were_too_late(
+    has_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = noted(monkeypatch, Connection)
+
+    async def test() -> None:
+        limits = Limits(strangers=8, hello_ms=300)
+        async with running(tmp_path / "c", groups=1, tls=has_tls, limits=limits) as cluster:
+            server = cluster.servers["g1.p0"]
+            await eventually(lambda: server.budget.total == 2, "both others are connected")
+            (host, port), *_ = cluster.config.addresses().values()
+            with without_collector():
+                before = len(alive)
+                # All at once, so that some give way before anything is made for them.
+                callers = await asyncio.gather(*[asyncio.open_connection(host, port) for _ in range(200)])
+                counts = server.refusals.counts
+                await eventually(lambda: counts[Cause.STRANGERS] + counts[Cause.DEADLINE] == 200, "all are closed")
+                async with asyncio.timeout(10):  # the node has closed all of them, and holds no descriptor
+                    for reader, writer in callers:
+                        with suppress(ConnectionError):
+                            await reader.read()
+                        writer.transport.abort()
+                await eventually(lambda: len(alive) == before, "nothing is left")
+                assert server.budget.total == 2
 
     run(test)
 
@@ -259,6 +288,6 @@ def test_a_node_without_descriptors_takes_its_callers_later() -> None:
         await eventually(lambda: bool(doorkeeper.admitted), "it is accepted in the end")
         assert doorkeeper.problems == ["Too many open files"] * 2
         writer.transport.abort()
-        acceptor.close()
+        await acceptor.close()
 
     run(test)

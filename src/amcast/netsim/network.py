@@ -369,6 +369,9 @@ class SimulatedTransport(asyncio.Transport):
     def setblocking(self, is_blocking: bool) -> None:
         assert not is_blocking
 
+    def shutdown(self, how: int) -> None:
+        self.abort()
+
     def get_protocol(self) -> Any:
         return self._protocol
 

@@ -86,7 +86,7 @@ class Connection(Caller):
         self._server.connections[self] = None
         self._transport.set_write_buffer_limits(high=limits.client_bytes)
 
-    def never_made(self, error: OSError | None) -> None:
+    def never_made(self, error: OSError) -> None:
         if isinstance(error, ConnectionAbortedError):  # so event loops call it; other problems are known already
             self._server.refusals.note(Cause.DEADLINE, f"a stranger at {self.address}", "no TLS handshake came")
         self._server.forget(self)
@@ -96,6 +96,7 @@ class Connection(Caller):
         for timer in (self._timeout, self._throttle):
             if timer is not None:
                 timer.cancel()
+        self._timeout = self._throttle = None  # a timer keeps what it calls, even when it is over
         self._server.forget(self)
         if self.client is not None:
             self.client.leave()

@@ -270,9 +270,10 @@ class NodeServer:
         A kill at any moment of it loses nothing: what is not done yet, the records bring again at the next start.
         """
         self.node.stop()
-        for listener in (self._acceptor, self._metrics):
-            if listener is not None:
-                listener.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
+        if self._metrics is not None:
+            self._metrics.close()
         await _cancel(self._tasks)
         if not self.failure.done():
             await self._settle()

@@ -11,6 +11,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from .framing import FrameProtocol
@@ -23,17 +24,22 @@ _NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 class Caller(FrameProtocol):
     """The protocol of an accepted connection."""
 
-    handshake: asyncio.Task[None] | None = None  # until the connection is made
+    accepted: socket.socket | None = None  # until the connection is made
 
-    def never_made(self, error: OSError | None) -> None:
+    def never_made(self, error: OSError) -> None:
         """The connection ended before it was made: neither `connection_made` nor `connection_lost` is called."""
 
     def cut(self) -> None:
-        """At once, without a word, whether or not it is made already."""
-        if self.handshake is not None:
-            self.handshake.cancel()
-        elif self._transport is not None:
+        """At once, without a word, whether or not it is made already.
+
+        A handshake that is under way can't be cancelled at every moment: some event loops lose the socket then. So the
+        socket ends, and the handshake finds that out by itself.
+        """
+        if self._transport is not None:
             self._transport.abort()
+        elif self.accepted is not None:
+            with suppress(OSError):  # the caller has left already
+                self.accepted.shutdown(socket.SHUT_RDWR)
 
 
 class Doorkeeper(Protocol):
@@ -57,19 +63,21 @@ class Acceptor:
         self.tls = tls  # for connections to come
         self._handshake_s = handshake_s
         self._loop = asyncio.get_running_loop()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], Caller] = {}
         self._is_closed = False
         for each in sockets:
             self._loop.add_reader(each, self._accept, each)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Connections that are made stay."""
         self._is_closed = True
         for each in self._sockets:
             self._loop.remove_reader(each)
             each.close()
-        for task in list(self._handshakes):
-            task.cancel()
+        for caller in self._handshakes.values():
+            caller.cut()
+        if self._handshakes:
+            await asyncio.wait(self._handshakes, timeout=self._handshake_s)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTED_A_TURN):
@@ -96,10 +104,10 @@ class Acceptor:
 
     def _begin(self, accepted: socket.socket, caller: Caller) -> None:
         accepted.setblocking(False)
+        caller.accepted = accepted
         task = self._loop.create_task(self._make(accepted, caller))
-        caller.handshake = task
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._handshakes[task] = caller
+        task.add_done_callback(self._handshakes.pop)
 
     async def _make(self, accepted: socket.socket, caller: Caller) -> None:
         timeout = self._handshake_s if self.tls is not None else None
@@ -111,9 +119,7 @@ class Acceptor:
                 ssl_handshake_timeout=timeout,
                 ssl_shutdown_timeout=timeout,
             )
-        except asyncio.CancelledError:
-            caller.never_made(None)
         except OSError as error:
             caller.never_made(error)
         finally:
-            caller.handshake = None
+            caller.accepted = None
