@@ -81,7 +81,7 @@ def test_hello_is_said_first_and_welcome_is_waited_for() -> None:
             assert [frame(heard) for heard in answerer.heard] == [framed(HELLO)]
             assert channel.welcomed.result() == Welcome("g1.p0", 0, b"", b"")
             assert not channel.is_lost.is_set()
-            channel.transport.abort()
+            channel.abort()
             await channel.is_lost.wait()
 
     run(test)
@@ -113,7 +113,7 @@ def test_with_tls_the_process_must_be_the_one_that_was_dialled(certs: Path) -> N
     async def test() -> None:
         tls = Keyring(certs, "g1.p1")
         async with answering(WELCOME, tls=server_tls(certs, "g1.p0")) as right:
-            (await call(right, tls)).transport.abort()
+            (await call(right, tls)).abort()
         async with answering(WELCOME, tls=server_tls(certs, "g1.p2")) as wrong:
             expected = r"the peer is process g1\.p2 by its certificate, and process g1\.p0 is expected here"
             with pytest.raises(PeerError, match=expected):

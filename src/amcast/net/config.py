@@ -38,16 +38,43 @@ class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: str
 
 
+class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one client at one node, however many connections it has. An entry in the file of tokens may say otherwise.
+
+    A client is known by its token; without tokens, by its certificate; without those as well, by its address.
+    """
+
+    sessions: int = 2_048  # senders that are connected at a time
+    followers: int = 32
+    open_messages: int = 50_000  # as in `Limits`: above, this client hears BUSY, and others do not
+    open_bytes: int = 128 << 20
+    messages_per_second: int = 0  # above, nothing is read from the client for a while; 0: as many as it can
+
+
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
     open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
     open_bytes: int = 256 << 20
+    forwarded_messages: int = 10_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
+    forwarded_bytes: int = 32 << 20
+    # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
+    # messages that another one has no room for.
+    ingress_messages: int = 100_000
+    ingress_bytes: int = 256 << 20
     link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
-    client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
+    client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
+    clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off
+    slow_ms: int = 10_000  # a client that lets so much time pass, while too much waits for it, is cut off
     clients: int = 4_096
+    followers: int = 128
+    connections: int = 2_048
+    connections_per_address: int = 1_024
+    strangers: int = 256  # connections that have not said HELLO yet
+    hello_ms: int = 5_000  # for a TLS handshake, and again for HELLO
     snapshot_messages: int = 100_000  # applied between two snapshots of an application
     segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
+    client: ClientLimits = ClientLimits()
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

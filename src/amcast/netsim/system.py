@@ -138,6 +138,20 @@ class SimulatedSystem(System):
     def read_file(self, path: Path) -> bytes:
         return bytes(self._program.machine.disk.file(path).data)
 
+    # -- connections
+
+    def listen(self, host: str, port: int) -> list[Any]:
+        return [self._world.network.listen(self._program, (host, port))]
+
+    def addresses_of(self, host: str) -> set[str]:
+        return {host}
+
+    def descriptors(self) -> int:
+        return 1 << 20
+
+    def raise_descriptors(self, wanted: int) -> None:
+        """There are enough."""
+
     # -- time, threads, chance
 
     def wall_us(self) -> int:

@@ -126,7 +126,7 @@ class Observer:
                 case Delivered():
                     chunks.put_nowait(message)
                     if chunks.qsize() >= _CHUNKS_AHEAD:
-                        channel.transport.pause_reading()
+                        channel.pause_reading()
                 case Gone():
                     chunks.put_nowait(GoneError(message.first))
                 case Refused():
@@ -143,11 +143,11 @@ class Observer:
                     raise chunk
                 for offset, (message, ts) in enumerate(chunk.messages):
                     yield Delivery(chunk.first + offset, message, ts)
-                if chunks.empty() and not channel.transport.is_closing():
-                    channel.transport.resume_reading()
+                if chunks.empty():
+                    channel.resume_reading()
         finally:
             lost.cancel()
-            channel.transport.abort()
+            channel.abort()
 
     # -- status
 

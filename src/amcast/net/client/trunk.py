@@ -23,6 +23,7 @@ from ..security.access import read_token
 from ..security.tls import PeerError
 from ..system import Stamp, system
 from ..wire.control import (
+    DECODE_ERRORS,
     VERSION,
     Attach,
     Busy,
@@ -141,14 +142,14 @@ class Trunk:
                 problems.append(f"{where}: {error}")
                 # Perhaps the caller knows this process only. It tells where the others are.
                 known += [each for each in await self._others(address) if each not in known]
-            except (OSError, TimeoutError, msgspec.DecodeError, PeerError) as error:
+            except (OSError, TimeoutError, PeerError, *DECODE_ERRORS) as error:
                 problems.append(f"{where}: {str(error) or 'no answer in time'}")
         what = "takes this client" if is_refused else "answers"
         raise UsageError(f"no process of the cluster {what}: " + "; ".join(problems[:3]))
 
     async def _welcome_at(self, address: tuple[str, int], kind: str) -> Welcome:
         channel = await self._dial(address, None, lambda channel, message: None, kind)
-        channel.transport.abort()
+        channel.abort()
         welcome = channel.welcomed.result()
         self._layout = layout_decoder.decode(welcome.layout)
         self.topology = Topology(self._layout.groups, (), self._layout.regions)
@@ -156,7 +157,7 @@ class Trunk:
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
         if self._layout is None:
-            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError, PeerError):
+            with suppress(RefusedError, OSError, TimeoutError, PeerError, *DECODE_ERRORS):
                 await self._welcome_at(address, "observer")
         return [] if self._layout is None else list(self._layout.addresses.values())
 
@@ -253,7 +254,7 @@ class Trunk:
                         await channel.is_lost.wait()
                     finally:
                         buffer.attach(None)
-                        channel.transport.close()
+                        channel.close()
                     channel = await self._moved(process)
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
@@ -283,8 +284,8 @@ class Trunk:
             move = self._moves[process] = self._loop.create_task(self._dial_for_all(process))
             try:
                 await move
-                if not old.transport.is_closing():
-                    old.transport.close()
+                if old.transport is not None:
+                    old.close()
             except (RefusedError, OSError, TimeoutError, UsageError):
                 self._moves.pop(process, None)  # the old one still works, or `_keep_up` sees that it does not
 
@@ -411,7 +412,7 @@ async def _close_all(channels: list[Channel]) -> None:
             for channel in channels:
                 await channel.is_lost.wait()
     for channel in channels:
-        channel.transport.abort()
+        channel.abort()
 
 
 def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:

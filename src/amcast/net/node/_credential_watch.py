@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..security.access import Access
 from ..security.keyring import Keyring
 from ..system import system
+from ._refusals import Cause
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 WARN_S = 30 * 86_400  # before this node's certificate ends
-_GOODBYE_S = 0.25  # for whoever is cut off, to hear why
 
 logger = logging.getLogger("amcast.node")
 
@@ -92,8 +92,7 @@ class CredentialWatch:
 
     def _cut_off(self, connection: Connection, reason: str) -> None:
         """It may come back with other credentials. If it has none, it hears at its next HELLO that it is for good."""
-        connection.refuse(reason, elsewhere=True)
-        self._server.loop.call_later(_GOODBYE_S, connection.abort)
+        connection.refuse(reason, elsewhere=True, cause=Cause.CREDENTIALS)
 
     # -- for people
 

@@ -93,16 +93,16 @@ class Link:
         """This process has become another incarnation: what it said at HELLO does not hold any more."""
         self._hellos += 1
         if self._channel is not None:
-            self._channel.transport.abort()
+            self._channel.abort()
 
     def recheck(self) -> None:
         """Certificates were revoked, or a CA is not trusted any more: the peer's may be one of them."""
-        if self._tls is None or self._channel is None:
+        if self._tls is None or self._channel is None or (transport := self._channel.transport) is None:
             return
-        problem = self._tls.problem_with(self._channel.transport.get_extra_info("ssl_object"))
+        problem = self._tls.problem_with(transport.get_extra_info("ssl_object"))
         if problem is not None:
             self._tell(f"leaving {self.name}: {problem}")
-            self._channel.transport.abort()
+            self._channel.abort()
 
     async def move(self) -> None:
         """To a new connection, on which both sides show their certificates of now. The peer then closes the old one."""
@@ -117,7 +117,7 @@ class Link:
         hellos = self._hellos
         channel = await dial(self._address, self._hello(), self._tls, self.name)
         if hellos != self._hellos:
-            channel.transport.abort()
+            channel.abort()
             raise ConnectionError("this process has become another incarnation meanwhile")
         return channel
 
@@ -134,7 +134,7 @@ class Link:
             finally:
                 self._channel = None
                 self.buffer.attach(None)
-                channel.transport.abort()
+                channel.abort()
             move, self._move = self._move, None
             channel = None if move is None else await move
 

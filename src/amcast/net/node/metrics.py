@@ -14,7 +14,8 @@ from ..config import is_loopback
 from ..security.keyring import Keyring
 from ..security.tls import PeerError
 
-Metrics = Mapping[str, tuple[str, str, float]]  # name -> kind, help, value
+# Name -> kind, help, value; or a value for each cause.
+Metrics = Mapping[str, tuple[str, str, float | Mapping[str, float]]]
 
 _REQUEST_LIMIT = 8 << 10
 _TIMEOUT_S = 5
@@ -23,7 +24,11 @@ _TIMEOUT_S = 5
 def format_metrics(metrics: Metrics) -> str:
     lines: list[str] = []
     for name, (kind, text, value) in metrics.items():
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value:g}"]
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        if isinstance(value, Mapping):
+            lines += [f'{name}{{cause="{cause}"}} {each:g}' for cause, each in value.items()]
+        else:
+            lines.append(f"{name} {value:g}")
     return "\n".join(lines) + "\n"
 
 

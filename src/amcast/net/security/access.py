@@ -9,6 +9,7 @@ is needed, since tokens are 256 random bits and not words that somebody chose.
     send = ["g1", "g2"]      # messages may go to these groups; ["*"] is all of them, [] or nothing is none
     follow = ["*"]           # whose deliveries may be read
     expires = 2027-01-31     # optional: from this day on (UTC) the token is refused
+    limits = { sessions = 10, messages_per_second = 1000 }   # optional: where they differ from [limits.client]
 
 Without a file of tokens, whoever may connect may do everything.
 
@@ -25,13 +26,16 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...core import GroupId, UsageError
 from ...core.ids import CLIENT_ID_LIMIT, GROUP_ID_LIMIT
+from ..config import ClientLimits
 from ..system import system
 from ._files import SECRET, Draft, read_file, write_all
 from .identity import NAME_RULE, is_plain_name
@@ -41,7 +45,7 @@ Groups = frozenset[GroupId] | None  # None is every group, even one that is adde
 _EVERYTHING = "*"
 _HEADER = "[[token]]"
 _TOKEN_PREFIX = "amcast_"  # so that scanners for leaked secrets recognise one
-_FIELDS = ("name", "sha256", "send", "follow", "expires")
+_FIELDS = ("name", "sha256", "send", "follow", "expires", "limits")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GROUP = re.compile(r"g([1-9][0-9]{0,4})")
 TICKET_LIFE_S = 24 * 3_600
@@ -53,14 +57,21 @@ _SECRET_BYTES_MIN = 32
 class Rights:
     """The rights of one token. They are checked for every message, so the sets are made once."""
 
-    __slots__ = ("_follow", "_send", "expires", "name", "sha256")
+    __slots__ = ("_follow", "_limits", "_send", "expires", "name", "sha256")
 
     def __init__(
-        self, name: str, send: Groups, follow: Groups, expires: date | None = None, sha256: bytes = b""
+        self,
+        name: str,
+        send: Groups,
+        follow: Groups,
+        expires: date | None = None,
+        limits: Mapping[str, int] | None = None,
+        sha256: bytes = b"",
     ) -> None:
         self.name = name
         self.expires = expires
         self.sha256 = sha256  # of the token; empty where no token is asked for
+        self._limits = dict(limits or {})
         self._send = send
         self._follow = follow
 
@@ -78,6 +89,14 @@ class Rights:
 
     def may_send(self, dst: tuple[GroupId, ...]) -> bool:
         return self._send is None or self._send.issuperset(dst)
+
+    @property
+    def may_send_anything(self) -> bool:
+        """To some group at least."""
+        return self._send is None or bool(self._send)
+
+    def limits_of(self, defaults: ClientLimits) -> ClientLimits:
+        return msgspec.structs.replace(defaults, **self._limits)
 
     def may_follow(self, group: GroupId) -> bool:
         return self._follow is None or group in self._follow
@@ -279,7 +298,19 @@ def _parse_token(entry: dict[str, Any], where: str) -> Rights:
     expires = entry.get("expires")
     if expires is not None and type(expires) is not date:
         raise UsageError(f"{where}: expires must be a date: write 2027-01-31, without quotes or a time")
-    return Rights(name, send, follow, expires, bytes.fromhex(known))
+    limits = _parse_limits(entry.get("limits", {}), f"{where}: limits")
+    return Rights(name, send, follow, expires, limits, bytes.fromhex(known))
+
+
+def _parse_limits(limits: object, where: str) -> dict[str, int]:
+    if not isinstance(limits, dict):
+        raise UsageError(f"{where} must be a table: write {{ sessions = 10 }}")
+    for field, value in limits.items():
+        if field not in ClientLimits.__struct_fields__:
+            raise UsageError(f"{where}: unknown field {field!r}: there are {', '.join(ClientLimits.__struct_fields__)}")
+        if type(value) is not int or value < 0:
+            raise UsageError(f"{where}: {field} must be a number, 0 or more")
+    return limits
 
 
 def _check_name(name: object, where: str) -> str:

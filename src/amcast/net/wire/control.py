@@ -25,6 +25,9 @@ MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
 MARK_BYTES = 9
 CLIENT_FRAME_LIMIT = 8 << 20
 
+# What decoding a frame can raise, whoever made it. Arrays that are nested a thousand times are a RecursionError.
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class Life(msgspec.Struct, array_like=True):
     """How far a process has got, by its own disk. Others remember it, and recognise a disk that is older or empty."""
@@ -217,6 +220,11 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     problem: str | None = None  # such as a full disk
     application: int | None = None  # the next position that the application applies, if there is one
     incarnation: int = 0
+    connections: int = 0  # accepted and open, of everybody
+    strangers: int = 0  # of these, those that have not said who they are
+    followers: int = 0
+    forwarded_bytes: int = 0  # passed on to the leader, and not delivered yet
+    refused: dict[str, int] = {}  # connections that were refused or cut off, by cause
     warnings: tuple[str, ...] = ()  # it goes on, but somebody should act: such as a certificate that ends soon
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..security.keyring import Keyring
-from .control import HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
-from .framing import Frame, FrameProtocol, frame
+from .control import DECODE_ERRORS, HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
+from .framing import Frame, FrameProtocol, frame, ignore
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
@@ -48,17 +48,21 @@ class Channel(FrameProtocol):
         self.is_lost = asyncio.Event()
         self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
         self._handle = on_message
-        self._on_frame = self._on_welcome
 
     @property
-    def transport(self) -> asyncio.Transport:
-        assert self._transport is not None, "not connected yet"
-        return self._transport
+    def transport(self) -> asyncio.Transport | None:
+        """None when the connection has ended, or is ending."""
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._on_frame = self._on_welcome
 
     def _on_welcome(self, data: Frame) -> None:
         try:
             answer = welcome_decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             self._fail(ConnectionError(f"this is no node of an amcast cluster: {error}"))
             return
         if isinstance(answer, Refused):
@@ -66,14 +70,14 @@ class Channel(FrameProtocol):
         elif isinstance(answer, Lost):
             self._fail(LostError(answer))
         elif not self.welcomed.done():
-            self._on_frame = self._ignore if self._handle is None else self._on_answer
+            self._on_frame = ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)
 
     def _on_answer(self, data: Frame) -> None:
         assert self._handle is not None
         try:
             message = to_client_decoder.decode(data)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             self.refuse("not an answer")
             return
         self._handle(self, message)
@@ -84,14 +88,33 @@ class Channel(FrameProtocol):
         self.refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.is_lost.set()
         if not self.welcomed.done():
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
             self.welcomed.exception()  # marks it as seen: after a failed handshake nobody waits for it
 
+    # -- a connection that has ended takes all of these, and does nothing
+
     def say(self, message: msgspec.Struct) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(frame(msgspec.msgpack.encode(message)))
+        if (transport := self.transport) is not None:
+            transport.write(frame(msgspec.msgpack.encode(message)))
+
+    def pause_reading(self) -> None:
+        if (transport := self.transport) is not None:
+            transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if (transport := self.transport) is not None:
+            transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
 
 async def dial(
@@ -161,7 +184,7 @@ async def converse(dial_: Callable[[OnMessage], Awaitable[Channel]]) -> AsyncIte
         yield conversation
     finally:
         lost.cancel()
-        channel.transport.abort()
+        channel.abort()
 
 
 async def ask(
@@ -180,4 +203,4 @@ async def ask(
         async with asyncio.timeout(timeout):
             return await answer
     finally:
-        channel.transport.abort()
+        channel.abort()
