@@ -124,6 +124,10 @@ def test_rights_that_change_hold_at_once(tmp_path: Path) -> None:
             before = file.read_text()
             head, entry = before.rsplit("[[token]]", 1)
             file.write_text(head + "[[token]]" + entry.replace('send = ["*"]', 'send = ["g2"]'))
+            await eventually(
+                lambda: all(server.security.access.all[-1].groups[0] == "g2" for server in cluster.servers.values()),
+                "all nodes have read it",
+            )
             await refused(alice, "no right to send to g1")
             file.write_text(before)
             await alice.multicast(["g1"], b"again")
