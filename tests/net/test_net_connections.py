@@ -264,14 +264,18 @@ class Exhausted(socket.socket):
         return super().accept()
 
 
+class Quiet(asyncio.Protocol, wire.Caller):
+    pass
+
+
 def test_a_node_without_descriptors_takes_its_callers_later() -> None:
     class Doorkeeper:
         def __init__(self) -> None:
             self.problems: list[str] = []
-            self.admitted: list[wire.Caller] = []
+            self.admitted: list[Quiet] = []
 
-        def admit(self, host: str) -> wire.Caller | None:
-            self.admitted.append(wire.Caller(100))
+        def admit(self, host: str) -> Quiet | None:
+            self.admitted.append(Quiet())
             return self.admitted[-1]
 
         def on_exhausted(self, error: OSError) -> None:
@@ -289,5 +293,28 @@ def test_a_node_without_descriptors_takes_its_callers_later() -> None:
         assert doorkeeper.problems == ["Too many open files"] * 2
         writer.transport.abort()
         await acceptor.close()
+
+    run(test)
+
+
+def test_few_may_ask_for_figures_at_a_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1, metrics=True) as cluster, AsyncExitStack() as stack:
+            port = cluster.config.process_named("g1.p0").metrics
+            metrics = cluster.servers["g1.p0"]._metrics
+            assert metrics is not None
+            callers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+            for _, writer in callers:
+                stack.callback(writer.transport.abort)
+            await eventually(lambda: len(metrics.callers) == 16, "no more are let in")
+            await stack.aclose()
+            await eventually(lambda: not metrics.callers, "all have left")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n")
+            writer.write(b"\r\n")
+            page = (await reader.read()).decode()
+            writer.close()
+            assert 'amcast_refused_total{cause="slow"} 0\n' in page
+            assert "amcast_connections 2\n" in page
 
     run(test)

@@ -38,7 +38,7 @@ from ..wire.control import (
     Welcome,
     hello_decoder,
 )
-from ..wire.framing import Frame, frame, ignore
+from ..wire.framing import Frame, FrameProtocol, frame, ignore
 from ..wire.send_buffer import SendBuffer
 from ._accounts import Account
 from ._client_service import ClientService
@@ -54,7 +54,7 @@ _GOODBYE_S = 1.0  # for whoever is told why its connection is closed, to read it
 logger = logging.getLogger("amcast.node")
 
 
-class Connection(Caller):
+class Connection(FrameProtocol, Caller):
     def __init__(self, server: NodeServer) -> None:
         super().__init__(HELLO_LIMIT)
         self._server = server

@@ -47,7 +47,7 @@ from .application import Host, StateMachine
 from .connection import Connection
 from .data_folder import DataFolder, State
 from .links import Link, LinkBuffer
-from .metrics import metrics_place, serve_metrics
+from .metrics import MetricsPort, metrics_place
 from .node import Node
 
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
@@ -102,7 +102,7 @@ class NodeServer:
         self._link_tasks: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._acceptor: Acceptor | None = None
-        self._metrics: asyncio.Server | None = None
+        self._metrics: MetricsPort | None = None
         self._is_closing = False
         self._broken = Rate(10, 100)  # connections whose end is logged
 
@@ -196,7 +196,7 @@ class NodeServer:
             self._acceptor = Acceptor(sockets, self, tls, self.config.limits.hello_ms / 1_000)
             if self.process_config.metrics:
                 place = metrics_place(host, self.process_config.metrics, self.security.tls)
-                self._metrics = await serve_metrics(place, lambda: metrics_of(self))
+                self._metrics = MetricsPort(place, lambda: metrics_of(self))
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
@@ -278,10 +278,9 @@ class NodeServer:
         A kill at any moment of it loses nothing: what is not done yet, the records bring again at the next start.
         """
         self.node.stop()
-        if self._acceptor is not None:
-            await self._acceptor.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        for listener in (self._acceptor, self._metrics):
+            if listener is not None:
+                await listener.close()
         await _cancel(self._tasks)
         if not self.failure.done():
             await self._settle()

@@ -12,19 +12,18 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
-
-from .framing import FrameProtocol
+from typing import Protocol, cast
 
 _ACCEPTED_A_TURN = 64  # the loop has others to serve
 _PAUSE_S = 0.1
 _NO_DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class Caller(FrameProtocol):
-    """The protocol of an accepted connection."""
+class Caller:
+    """What the protocol of an accepted connection has besides."""
 
     accepted: socket.socket | None = None  # until the connection is made
+    _transport: asyncio.Transport | None = None  # from then on
 
     def never_made(self, error: OSError) -> None:
         """The connection ended before it was made: neither `connection_made` nor `connection_lost` is called."""
@@ -44,7 +43,7 @@ class Caller(FrameProtocol):
 
 class Doorkeeper(Protocol):
     def admit(self, host: str) -> Caller | None:
-        """None: the connection is closed."""
+        """The protocol of the connection. None: it is closed."""
 
     def on_exhausted(self, error: OSError) -> None:
         """No connection can be accepted for now: there are no descriptors, or there is no memory, for more."""
@@ -113,7 +112,7 @@ class Acceptor:
         timeout = self._handshake_s if self.tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: caller,
+                lambda: cast(asyncio.BaseProtocol, caller),
                 accepted,
                 ssl=self.tls,
                 ssl_handshake_timeout=timeout,
