@@ -29,6 +29,10 @@ def entry(name: str, token: str, rest: str = "") -> str:
     return f'[[token]]\nname = "{name}"\nsha256 = "{sha256(token)}"\n{rest}\n'
 
 
+def is_valid(tickets: Tickets, client: int, name: str, ticket: bytes) -> bool:
+    return tickets.problem_with(client, name, ticket) is None
+
+
 def access_of(*entries: str) -> Access:
     return Access.parse("\n".join(entries).encode(), "tokens.toml")
 
@@ -106,9 +110,9 @@ def test_every_token_is_compared_in_constant_time_whoever_asks(comparisons: Comp
 
 def test_tickets_are_compared_in_constant_time(comparisons: Comparisons) -> None:
     tickets = Tickets(SECRET)
-    assert tickets.is_valid(7, "alice", tickets.issue(7, "alice"))
-    assert not tickets.is_valid(7, "alice", bytes(32))
-    assert comparisons.lengths == [(32, 32)] * 2
+    assert is_valid(tickets, 7, "alice", tickets.issue(7, "alice"))
+    assert not is_valid(tickets, 7, "alice", bytes(40))
+    assert comparisons.lengths == [(40, 40)] * 2
 
 
 def test_a_hash_in_capitals_is_the_same_hash() -> None:
@@ -158,7 +162,7 @@ def test_a_malformed_file_is_refused_by_line_or_field(tmp_path: Path, text: str,
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tokens\.toml does not exist: .*make one with `amcast token`"):
+    with pytest.raises(UsageError, match=r"tokens\.toml does not exist: .*make one with `amcast token add`"):
         Access.load(tmp_path / "tokens.toml")
 
 
@@ -242,30 +246,47 @@ def test_a_ticket_is_valid_at_every_node_that_has_the_secret(tmp_path: Path) -> 
         set_up(tmp_path / cluster, [])
     file = tmp_path / "one" / "cluster.secret"
     ticket = Tickets.load(file).issue(12, "alice")
-    assert Tickets.load(file).is_valid(12, "alice", ticket)
-    assert not Tickets.load(tmp_path / "other" / "cluster.secret").is_valid(12, "alice", ticket)
+    assert is_valid(Tickets.load(file), 12, "alice", ticket)
+    assert not is_valid(Tickets.load(tmp_path / "other" / "cluster.secret"), 12, "alice", ticket)
 
 
 def test_a_ticket_is_for_one_id_and_one_name() -> None:
     tickets = Tickets(SECRET)
     ticket = tickets.issue(12, "alice")
-    assert tickets.is_valid(12, "alice", ticket)
+    assert is_valid(tickets, 12, "alice", ticket)
     for client_id, name in ((13, "alice"), (12, "alic"), (12, "Alice"), (12, ""), (12, "alice\0")):
-        assert not tickets.is_valid(client_id, name, ticket)
+        assert not is_valid(tickets, client_id, name, ticket)
     flipped = bytes([ticket[0] ^ 1]) + ticket[1:]
     for wrong in (b"", ticket[:-1], ticket + b"\0", flipped, bytes(32)):
-        assert not tickets.is_valid(12, "alice", wrong)
+        assert not is_valid(tickets, 12, "alice", wrong)
+
+
+def test_a_ticket_ends_after_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_800_000_000
+    monkeypatch.setattr(access, "_now_s", lambda: now_s)
+    tickets, endless = Tickets(SECRET, life_s=100), Tickets(SECRET, life_s=0)
+    ticket, other = tickets.issue(12, "alice"), endless.issue(12, "alice")
+    now_s += 99
+    assert is_valid(tickets, 12, "alice", ticket)
+    now_s += 1
+    assert tickets.problem_with(12, "alice", ticket) == (
+        "the ticket for this client id has expired: open the client anew"
+    )
+    later = (now_s + 1_000).to_bytes(8, "big") + ticket[8:]
+    assert tickets.problem_with(12, "alice", later) == "the ticket does not prove this client id"
+    assert is_valid(endless, 12, "alice", other)
+    assert not is_valid(tickets, 12, "alice", other)
 
 
 @pytest.mark.parametrize("client_id", [-1, CLIENT_ID_LIMIT, 1 << 80])
 def test_ids_that_no_node_gives_out_are_refused(client_id: int) -> None:
-    assert not Tickets(SECRET).is_valid(client_id, "alice", bytes(32))
+    assert not is_valid(Tickets(SECRET), client_id, "alice", bytes(32))
 
 
 def test_a_ticket_is_not_the_bare_hmac_of_what_a_client_chooses() -> None:
     """Else whatever else is signed with the secret could be passed off as a ticket."""
     bare = hmac.digest(SECRET, (12).to_bytes(8, "big") + b"alice", "sha256")
-    assert not Tickets(SECRET).is_valid(12, "alice", bare)
+    assert not is_valid(Tickets(SECRET), 12, "alice", bare)
 
 
 @pytest.mark.parametrize("length", [0, 31])

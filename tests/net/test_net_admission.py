@@ -1,13 +1,16 @@
-"""How many messages of clients a leader takes before it says BUSY, and what makes room again."""
+"""How many messages of clients a node takes before it says BUSY, and what makes room again."""
 
 from __future__ import annotations
 
 import pytest
 
 from amcast.core import AppMessage, message_id, pack
-from amcast.net.config import Limits
+from amcast.core.ids import SEQ_BITS
+from amcast.net.config import ClientLimits, Limits
+from amcast.net.node._accounts import Account
 from amcast.net.node._admission import Admission
 from amcast.net.node._clients import Clients
+from amcast.net.system import system
 from amcast.protocols import Reply
 
 ANN, BOB = 7, 8
@@ -17,15 +20,16 @@ def message(client: int, seq: int, size: int = 10) -> AppMessage:
     return AppMessage(message_id(client, seq), (1,), bytes(size))
 
 
-def admit(admission: Admission, *messages: AppMessage) -> list[int]:
-    return admission.admit(messages, sum(len(each.payload) for each in messages))
+def admit(admission: Admission, *messages: AppMessage, is_leader: bool = True) -> list[int]:
+    account = admission._accounts[messages[0].id >> SEQ_BITS]
+    return admission.admit(messages, sum(len(each.payload) for each in messages), account, is_leader)
 
 
 @pytest.fixture
 def admission() -> Admission:
     made = Admission(Limits(open_messages=3, open_bytes=100))
-    made.enter(ANN)
-    made.enter(BOB)
+    for client in (ANN, BOB):
+        made.enter(client, Account("anyone", ClientLimits()))
     return made
 
 
@@ -77,8 +81,45 @@ def test_a_client_that_leaves_makes_room_for_others(admission: Admission) -> Non
     admit(admission, message(ANN, 0), message(ANN, 1), message(BOB, 0))
     admission.leave(ANN)
     assert (admission.open_messages, admission.open_bytes) == (1, 10)
-    assert admit(admission, message(ANN, 2)) == [], "it was sent before its client left"
+    late = message(ANN, 2)
+    assert admission.admit([late], 10, Account("anyone", ClientLimits()), True) == [], "sent before its client left"
     assert admission.open_messages == 1, "no reply would ever close it"
+
+
+def test_a_greedy_client_hears_busy_and_others_do_not() -> None:
+    admission = Admission(Limits(open_messages=100, open_bytes=1_000))
+    own = ClientLimits(open_messages=3, open_bytes=100)
+    greedy, other = Account("greedy", own), Account("other", own)
+    for client, account in ((ANN, greedy), (ANN + 100, greedy), (BOB, other)):
+        admission.enter(client, account)
+    assert admit(admission, *[message(ANN, seq, 1) for seq in range(3)]) == []
+    again = message(ANN + 100, 0, 1)
+    assert admit(admission, again) == [again.id], "another session is the same client"
+    assert admit(admission, message(BOB, 0, 60)) == []
+    large = message(BOB, 1, 60)
+    assert admit(admission, large) == [large.id]
+    admission.close(ANN, [message(ANN, 0).id])
+    assert admit(admission, again) == []
+    for client in (ANN, ANN + 100, BOB):
+        admission.leave(client)
+    assert (greedy.open_messages, greedy.open_bytes, other.open_messages, other.open_bytes) == (0, 0, 0, 0)
+
+
+def test_what_is_passed_on_has_a_limit_until_it_is_delivered_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """STARTs at members that do not lead: these pass them on, and nobody else would say BUSY."""
+    now_s = 0.0
+    monkeypatch.setattr(system(), "monotonic_s", lambda: now_s)
+    admission = Admission(Limits(forwarded_messages=3, forwarded_bytes=100))
+    admission.enter(ANN, account := Account("ann", ClientLimits()))
+    many = [message(ANN, seq) for seq in range(5)]
+    assert admit(admission, *many, is_leader=False) == [many[3].id, many[4].id]
+    assert admit(admission, *many[:3], is_leader=False) == [], "they are sent again"
+    assert (admission.turned_away, admission.open_messages, admission.forwarded.bytes) == (2, 0, 30)
+    admission.on_delivered([(many[1], 5), (message(BOB, 0), 6)])
+    assert admit(admission, *many[3:], is_leader=False) == [many[4].id]
+    now_s = 10.0
+    assert admit(admission, many[4], is_leader=False) == [], "those before were for other groups, or are lost"
+    assert (admission.forwarded.bytes, account.open_bytes, account.open_messages) == (10, 10, 1)
 
 
 def test_one_that_no_longer_leads_has_nothing_open(admission: Admission) -> None:
@@ -93,6 +134,7 @@ class Line:
     """A connection that notes what it is told."""
 
     def __init__(self) -> None:
+        self.account = Account("anyone", ClientLimits())
         self.frames: list[bytes] = []
         self.is_closed = False
 

@@ -20,7 +20,7 @@ from amcast.net.security.identity import Identity, identity, parse_uri
 from tests.net.net_certs import FAR_AHEAD, issue, load, make_ca
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-P0, P1 = Identity("process", "g1.p0"), Identity("process", "g1.p1")
+P0, P1 = Identity("process", "g1.p0", "c"), Identity("process", "g1.p1", "c")
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -56,13 +56,13 @@ def test_the_ca_signs_leaves_and_nothing_else(tmp_path: Path) -> None:
 )
 def test_a_leaf_says_who_it_is_and_what_for(tmp_path: Path, kind: str, name: str, usages: set[object]) -> None:
     authority = load(make_ca(tmp_path, now=NOW))
-    made = issue(tmp_path, Identity(kind, name), now=NOW)  # type: ignore[arg-type]
+    made = issue(tmp_path, Identity(kind, name, "c"), now=NOW)  # type: ignore[arg-type]
     cert = load(made)
     cert.verify_directly_issued_by(authority)
     (common_name,) = cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     assert common_name.value == name
     names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.UniformResourceIdentifier) == [f"amcast://{kind}/{name}"]
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == [f"amcast://c/{kind}/{name}"]
     is_process = kind == "process"
     assert names.get_values_for_type(x509.DNSName) == (["localhost"] if is_process else [])
     addresses = [ip_address("127.0.0.1"), ip_address("::1")]
@@ -83,23 +83,26 @@ def test_a_leaf_does_not_outlive_its_ca(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "g1", "g0.p0", "g1.p", "g1.p01", "g01.p1", "g1.p0\n", "../g1.p0", "alice"])
 def test_names_that_no_process_has(name: str) -> None:
     with pytest.raises(UsageError, match="is no name of a process"):
-        identity("process", name)
+        identity("process", name, "c")
 
 
 @pytest.mark.parametrize("name", ["", "-x", ".x", "a/b", "a b", "a\n", "ä", "a" * 65, "ca", "cluster", "g1.p0"])
 def test_names_that_no_client_can_have(name: str) -> None:
     with pytest.raises(UsageError, match=r"no name for a client|can't be called"):
-        identity("client", name)
+        identity("client", name, "c")
 
 
 def test_identities_survive_their_uri() -> None:
-    for who in (Identity("process", "g65535.p12"), Identity("client", "a.b-c_D9")):
+    for who in (Identity("process", "g65535.p12", "c"), Identity("client", "a.b-c_D9", "c")):
         assert parse_uri(who.uri) == who
     for uri in (
-        "amcast://process/alice",
-        "amcast://client/g1.p0",
-        "amcast://root/x",
-        "amcast://client",
+        "amcast://c/process/alice",
+        "amcast://c/client/g1.p0",
+        "amcast://c/root/x",
+        "amcast://process/g1.p0",
+        "amcast://c d/client/alice",
+        "amcast:///client/alice",
+        "amcast://c/client",
         "spiffe://a/b",
     ):
         assert parse_uri(uri) is None
@@ -138,7 +141,7 @@ def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("existing", ["g2.p0.key", "g2.p0.crt", "alice.key"])
 def test_all_that_is_wanted_or_nothing(tmp_path: Path, existing: str) -> None:
     (tmp_path / existing).write_text("mine")
-    wanted = [P0, Identity("process", "g2.p0"), Identity("client", "alice")]
+    wanted = [P0, Identity("process", "g2.p0", "c"), Identity("client", "alice", "c")]
     with pytest.raises(UsageError, match=existing):
         set_up(tmp_path, wanted)
     assert snapshot(tmp_path) == {existing: b"mine"}
@@ -173,7 +176,7 @@ def test_set_up_adds_to_what_is_there(tmp_path: Path) -> None:
     first = set_up(tmp_path, [P0])
     assert [each.what for each in first] == ["ca", "process", "secret"]
     before = snapshot(tmp_path)
-    second = set_up(tmp_path, [Identity("client", "alice")])
+    second = set_up(tmp_path, [Identity("client", "alice", "c")])
     assert [(each.what, each.name) for each in second] == [("client", "alice")]
     forced = set_up(tmp_path, [P0], force=True)
     assert [each.name for each in forced] == ["g1.p0"]

@@ -15,6 +15,7 @@ from amcast.net.node._gate import Gate
 from amcast.net.node.links import Link
 from amcast.net.security.certs import set_up
 from amcast.net.security.identity import Identity
+from amcast.net.security.keyring import Keyring
 from amcast.net.security.tls import PeerError
 from amcast.net.wire.control import VERSION, Hello, Refused, StatusQuery, Welcome
 from amcast.net.wire.dialer import Channel, RefusedError, dial
@@ -22,7 +23,6 @@ from amcast.net.wire.framing import frame
 from amcast.net.wire.send_buffer import SendBuffer
 
 from .clusters import eventually, run
-from .net_certs import dial as client_tls
 from .net_certs import serve as server_tls
 from .test_net_frames import framed
 
@@ -63,14 +63,14 @@ async def answering(answer: bytes, closes: bool = False, tls: ssl.SSLContext | N
         yield answerer
 
 
-async def call(answerer: Answerer, tls: ssl.SSLContext | None = None) -> Channel:
+async def call(answerer: Answerer, tls: Keyring | None = None) -> Channel:
     return await dial(("127.0.0.1", answerer.port), HELLO, tls, "g1.p0")
 
 
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    set_up(folder, [Identity("process", name) for name in ("g1.p0", "g1.p1", "g1.p2")])
+    set_up(folder, [Identity("process", name, "c") for name in ("g1.p0", "g1.p1", "g1.p2")])
     return folder
 
 
@@ -81,7 +81,7 @@ def test_hello_is_said_first_and_welcome_is_waited_for() -> None:
             assert [frame(heard) for heard in answerer.heard] == [framed(HELLO)]
             assert channel.welcomed.result() == Welcome("g1.p0", 0, b"", b"")
             assert not channel.is_lost.is_set()
-            channel.transport.abort()
+            channel.abort()
             await channel.is_lost.wait()
 
     run(test)
@@ -111,14 +111,29 @@ def test_without_a_welcome_there_is_a_reason_and_no_connection(
 
 def test_with_tls_the_process_must_be_the_one_that_was_dialled(certs: Path) -> None:
     async def test() -> None:
-        tls = client_tls(certs, "g1.p1")
+        tls = Keyring(certs, "g1.p1")
         async with answering(WELCOME, tls=server_tls(certs, "g1.p0")) as right:
-            (await call(right, tls)).transport.abort()
+            (await call(right, tls)).abort()
         async with answering(WELCOME, tls=server_tls(certs, "g1.p2")) as wrong:
             expected = r"the peer is process g1\.p2 by its certificate, and process g1\.p0 is expected here"
             with pytest.raises(PeerError, match=expected):
                 await call(wrong, tls)
             await eventually(lambda: wrong.connections == 0, "the connection is closed")
+            assert wrong.heard == [], "HELLO may hold a token: nobody else hears it"
+
+    run(test)
+
+
+def test_a_process_of_another_cluster_hears_no_token(certs: Path) -> None:
+    """Though its certificate comes from the same CA, and has the name that was dialled."""
+    set_up(certs, [Identity("client", "alice", "other")])
+
+    async def test() -> None:
+        async with answering(WELCOME, tls=server_tls(certs, "g1.p0")) as stranger:
+            with pytest.raises(PeerError, match="the peer is of cluster 'c' by its certificate, and this is 'other'"):
+                await call(stranger, Keyring(certs, "alice"))
+            await eventually(lambda: stranger.connections == 0, "the connection is closed")
+            assert stranger.heard == []
 
     run(test)
 
@@ -126,10 +141,10 @@ def test_with_tls_the_process_must_be_the_one_that_was_dialled(certs: Path) -> N
 def test_a_link_tells_each_piece_of_news_once_and_goes_on_trying(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    set_up(tmp_path, [Identity("process", "g1.p0")])
+    set_up(tmp_path, [Identity("process", "g1.p0", "c")])
 
     async def news_of(
-        answerer: Answerer, tls: ssl.SSLContext | None, then: Callable[[Link, list[str]], bool], what: str
+        answerer: Answerer, tls: Keyring | None, then: Callable[[Link, list[str]], bool], what: str
     ) -> list[str]:
         news: list[str] = []
         address, buffer = ("127.0.0.1", answerer.port), SendBuffer(1_000, None)
@@ -151,7 +166,7 @@ def test_a_link_tells_each_piece_of_news_once_and_goes_on_trying(
 
             found = await news_of(answerer, None, has_tried, "it is welcome at last")
             assert found == ["g1.p0 refuses this process: not now", "connected to g1.p0"]
-        tls = client_tls(certs, "g1.p1")
+        tls = Keyring(certs, "g1.p1")
         async with answering(WELCOME, tls=server_tls(certs, "g1.p2")) as wrong:
             (found,) = await news_of(wrong, tls, lambda _, news: len(news) == 1, "somebody else answers")
             assert found.startswith("no connection to g1.p0: the peer is process g1.p2 by its certificate")

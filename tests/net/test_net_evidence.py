@@ -328,7 +328,7 @@ async def kill_client(client: AsyncClient) -> None:
     """As the end of a program that is killed: its connections break without a word."""
     trunk = client._open.trunk
     for channel in list(trunk._channels.values()):
-        channel.transport.abort()
+        channel.abort()
     trunk._channels.clear()
     await client.__aexit__(None, None, None)
 

@@ -16,9 +16,15 @@ from amcast.consensus.multipaxos.messages import Accept, Accepted, CatchUp, Hear
 from amcast.core import AppMessage, BadFrameError, encode, message_id, pack
 from amcast.net.client.async_client import connect
 from amcast.net.layout import layout_of
+from amcast.net.node._client_service import ClientService
+from amcast.net.node._observer_service import ObserverService
+from amcast.net.node._refusals import Cause
+from amcast.net.security.keyring import Keyring
 from amcast.net.wire.control import (
     VERSION,
+    AppStateQuery,
     Attach,
+    DeliveriesQuery,
     Detach,
     Follow,
     Hello,
@@ -27,6 +33,7 @@ from amcast.net.wire.control import (
     Refused,
     Start,
     StatusQuery,
+    Unfollow,
     Welcome,
 )
 from amcast.net.wire.framing import FrameProtocol, frame
@@ -46,9 +53,11 @@ class Caller:
 
     @classmethod
     @asynccontextmanager
-    async def dial(cls, cluster: Cluster, name: str = "g1.p0") -> AsyncIterator[Caller]:
+    async def dial(cls, cluster: Cluster, name: str = "g1.p0", tls: bool = False) -> AsyncIterator[Caller]:
+        """With TLS it shows the certificate of the client that is called client."""
         host, port = cluster.config.addresses()[cluster.config.process_id(name)]
-        reader, writer = await asyncio.open_connection(host, port)
+        context = Keyring(cluster.config.path("certs"), "client").client if tls else None
+        reader, writer = await asyncio.open_connection(host, port, ssl=context)
         try:
             yield cls(reader, writer)
         finally:
@@ -248,6 +257,76 @@ def test_a_second_copy_of_a_process_is_turned_away_and_a_restarted_one_is_not(tm
     run(test)
 
 
+# -- frames that nobody expects
+
+
+def with_nested(data: bytes, depth: int) -> bytes:
+    """A message with one more element: an array in an array in an array... Decoders that skip it go as deep."""
+    assert 0x90 <= data[0] < 0x9F, "an array of a few elements"
+    return bytes((data[0] + 1,)) + data[1:] + b"\x91" * depth + b"\xc0"
+
+
+def hello_of(role: str, cluster: Cluster) -> Hello:
+    match role:
+        case "process":
+            return peer_hello(cluster, 99)
+        case "reader":
+            return Hello(VERSION, cluster.config.cluster, "reader", "g1.p1")
+    return client_hello(kind=role)
+
+
+@pytest.mark.parametrize("depth", [1_100, 50_000])
+@pytest.mark.parametrize("role", ["client", "observer", "reader", "process"])
+def test_a_nested_frame_ends_its_connection_and_nothing_else(role: str, depth: int, tmp_path: Path) -> None:
+    requests = {
+        "client": Attach(1, b""),
+        "observer": Follow(1, 0),
+        "reader": DeliveriesQuery(0),
+        "process": Heartbeat(1, 0, 5, 2),
+    }
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            await cluster.stop("g1.p1")  # somebody else speaks in its name
+            hello = hello_of(role, cluster)
+            async with Caller.dial(cluster) as caller:
+                caller.say(frame(with_nested(msgspec.msgpack.encode(hello), depth)))
+                assert "the first frame is no HELLO" in await caller.reason()
+            async with Caller.dial(cluster) as caller:
+                await welcome(caller, hello)
+                caller.say(frame(with_nested(encode(requests[role]), depth)))
+                assert "not a" in await caller.reason()
+            assert not any(server.failure.done() for server in cluster.servers.values())
+
+    run(test)
+
+
+def test_what_nobody_foresaw_ends_a_clients_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(ClientService, "_on_attach", fail)
+    monkeypatch.setattr(ObserverService, "take", fail)
+
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            for role, request_ in (("client", Attach(1, b"")), ("observer", StatusQuery())):
+                for _ in range(50):
+                    async with Caller.dial(cluster) as caller:
+                        await welcome(caller, hello_of(role, cluster))
+                        caller.say(framed(request_))
+                        assert await caller.reason() == "this frame can't be handled: ValueError"
+            server = cluster.servers["g1.p0"]
+            assert server.refusals.counts[Cause.FAILURE] == 100
+            assert not server.failure.done()
+
+    run(test)
+    lines = [record for record in caplog.records if "can't be handled" in record.getMessage()]
+    assert 1 <= len(lines) < 100, "the log does not grow with each of them"
+
+
 # -- fuzz
 
 
@@ -283,11 +362,24 @@ def samples(me: int) -> list[bytes]:
         Promise(1, 0, 0, 0, ()),
         State(1, 0, {}, b""),
     ]
-    requests = (Follow(1, 0), Attach(me, bytes(32)), Detach(me))
+    requests = (
+        Follow(1, 0),
+        Unfollow(),
+        StatusQuery(),
+        Attach(me, bytes(32)),
+        Detach(me),
+        DeliveriesQuery(0),
+        AppStateQuery(0),
+        client_hello(),
+        Hello(VERSION, "c", "reader", "g1.p1"),
+    )
     return [*(encode(wire) for wire in wires), *(msgspec.msgpack.encode(request) for request in requests)]
 
 
 def spoilt(rng: Random, pool: list[bytes]) -> bytes:
+    if rng.random() < 0.1:
+        data = rng.choice(pool)
+        return with_nested(data, rng.choice((3, 1_100, 9_000))) if 0x90 <= data[0] < 0x9F else data
     return mutate(rng, rng.choice(pool)) if rng.random() < 0.7 else rng.randbytes(rng.randint(0, 64))
 
 
@@ -303,23 +395,23 @@ def spoilt_for_good(rng: Random, pool: list[bytes]) -> bytes:
 
 
 async def bombard(cluster: Cluster, seed: int, frames: int) -> int:
-    """Random and mutated frames as a stranger, as a client and as a peer. How many connections were closed on it."""
+    """Random and mutated frames of a stranger, and of all who may connect. How many connections were closed on it."""
     rng = Random(seed)
     closed = 0
     sent = 0
     while sent < frames:
         async with Caller.dial(cluster) as caller:
-            role = rng.randrange(3)
+            role = rng.choice(("stranger", "client", "observer", "reader", "process"))
             me = 0
-            if role == 1:
-                me = (await welcome(caller, client_hello())).client
-            elif role == 2:
+            if role == "process":
                 await welcome(caller, peer_hello(cluster, 10_000 * (seed + 1) + sent))
+            elif role != "stranger":
+                me = (await welcome(caller, hello_of(role, cluster))).client
             batch = rng.randint(1, 40)
             pool = samples(me)
-            spoil = spoilt_for_good if role == 2 else spoilt
+            spoil = spoilt_for_good if role == "process" else spoilt
             data = b"".join(frame(spoil(rng, pool)) for _ in range(batch))
-            caller.say(mutate(rng, data) if role != 2 and rng.random() < 0.2 else data)
+            caller.say(mutate(rng, data) if role != "process" and rng.random() < 0.2 else data)
             sent += batch
             caller.end()
             async with asyncio.timeout(30):

@@ -6,19 +6,16 @@ import asyncio
 import logging
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from amcast import connect_sync
 from amcast.core import UsageError
 from amcast.net.client.async_client import connect
-from amcast.net.disk.records import Durability
-from amcast.net.local import LocalCluster, plan
 from amcast.net.security.access import add_token
 from amcast.net.security.certs import set_up
 from amcast.net.security.identity import Identity
 
-from .clusters import Cluster, eventually, run, running
+from .clusters import eventually, run, running
 
 
 def test_a_cluster_with_tls(tmp_path: Path) -> None:
@@ -27,7 +24,7 @@ def test_a_cluster_with_tls(tmp_path: Path) -> None:
             async with connect(cluster.config) as client:
                 await client.multicast(["g1", "g2"], b"secret")
             # A folder of another authority: its certificates mean nothing here.
-            set_up(tmp_path / "other", [Identity("client", "client")])
+            set_up(tmp_path / "other", [Identity("client", "client", "c")])
             with pytest.raises(UsageError, match="no process of the cluster answers"):
                 async with connect(cluster.config, certs=tmp_path / "other"):
                     pass
@@ -48,12 +45,8 @@ def test_a_client_does_what_its_token_allows(tmp_path: Path, caplog: pytest.LogC
         folder = tmp_path / "c"
         folder.mkdir()
         token = add_token(folder / "tokens.toml", "alice", ["g1"], ["g2"])
-        config = msgspec.structs.replace(plan(folder, "fastcast", durability=Durability.MEMORY), tokens="tokens.toml")
-        LocalCluster.create(folder, config)
-        cluster = Cluster(config, {})
-        try:
-            await cluster.start()
-            await eventually(cluster.has_leaders, "leaders")
+        async with running(folder, tls=True, tokens=True) as cluster:
+            config = cluster.config
             with pytest.raises(UsageError, match="this token is not known here"):
                 async with connect(config, token="guessed"):
                     pass
@@ -66,8 +59,6 @@ def test_a_client_does_what_its_token_allows(tmp_path: Path, caplog: pytest.LogC
                 first = asyncio.create_task(anext(client.deliveries("g2")))
                 await eventually(lambda: any(s.node.clients.channels for s in cluster.servers.values()), "it follows")
                 first.cancel()
-        finally:
-            await cluster.stop()
         assert token not in caplog.text
         assert "guessed" not in caplog.text
 

@@ -34,11 +34,13 @@ LIMIT_S = 20
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    set_up(folder, [Identity("process", "g1.p0"), Identity("process", "g1.p1"), Identity("client", "alice")])
-    set_up(folder, [Identity("process", "g9.p0"), Identity("client", "bob")], now=LONG_AGO)
+    set_up(
+        folder, [Identity("process", "g1.p0", "c"), Identity("process", "g1.p1", "c"), Identity("client", "alice", "c")]
+    )
+    set_up(folder, [Identity("process", "g9.p0", "c"), Identity("client", "bob", "c")], now=LONG_AGO)
     sign_strange(folder, "nobody", [])
-    sign_strange(folder, "two", ["amcast://process/g1.p0", "amcast://client/alice"])
-    sign_strange(folder, "other", ["https://example.org/", "amcast://root/g1.p0"])
+    sign_strange(folder, "two", ["amcast://c/process/g1.p0", "amcast://c/client/alice"])
+    sign_strange(folder, "other", ["https://example.org/", "amcast://c/root/g1.p0"])
     return folder
 
 
@@ -46,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same names by another CA."""
     folder = tmp_path_factory.mktemp("strangers")
-    set_up(folder, [Identity("process", "g1.p0"), Identity("client", "alice")])
+    set_up(folder, [Identity("process", "g1.p0", "c"), Identity("client", "alice", "c")])
     return folder
 
 
@@ -76,7 +78,7 @@ def meet(request: pytest.FixtureRequest) -> Meet:
 def _identity(writer: asyncio.StreamWriter, kind: Kind | None = None) -> Identity | Exception:
     connection = writer.get_extra_info("ssl_object")
     try:
-        return peer_identity(connection) if kind is None else expect(connection, kind)
+        return peer_identity(connection) if kind is None else expect(connection, "c", kind)
     except UsageError as error:
         return error
 
@@ -125,12 +127,12 @@ def refused_by_server(meeting: Meeting) -> bool:
 
 def test_two_processes_know_each_other(made: Path, meet: Meet) -> None:
     meeting = meet(serve(made, "g1.p0"), dial(made, "g1.p1"))
-    assert meeting == (Identity("process", "g1.p1"), Identity("process", "g1.p0"), b"welcome")
+    assert meeting == (Identity("process", "g1.p1", "c"), Identity("process", "g1.p0", "c"), b"welcome")
 
 
 def test_a_client_is_known_as_one(made: Path, meet: Meet) -> None:
     meeting = meet(serve(made, "g1.p0"), dial(made, "alice"))
-    assert meeting == (Identity("client", "alice"), Identity("process", "g1.p0"), b"welcome")
+    assert meeting == (Identity("client", "alice", "c"), Identity("process", "g1.p0", "c"), b"welcome")
 
 
 def test_it_is_tls_1_3_with_no_ticket_to_resume(made: Path) -> None:
@@ -234,18 +236,20 @@ class Shown:
 
 
 def test_the_peer_must_be_the_one_that_is_expected() -> None:
-    process, client = Shown("amcast://process/g1.p0"), Shown("amcast://client/alice")
-    assert expect(process, "process") == Identity("process", "g1.p0")  # type: ignore[arg-type]
-    assert expect(process, "process", "g1.p0").name == "g1.p0"  # type: ignore[arg-type]
-    assert expect(client, "client").name == "alice"  # type: ignore[arg-type]
+    process, client = Shown("amcast://c/process/g1.p0"), Shown("amcast://c/client/alice")
+    assert expect(process, "c", "process") == Identity("process", "g1.p0", "c")  # type: ignore[arg-type]
+    assert expect(process, "c", "process", "g1.p0").name == "g1.p0"  # type: ignore[arg-type]
+    assert expect(client, "c", "client").name == "alice"  # type: ignore[arg-type]
     with pytest.raises(PeerError, match="the peer is client alice by its certificate, and a process is expected here"):
-        expect(client, "process")  # type: ignore[arg-type]
+        expect(client, "c", "process")  # type: ignore[arg-type]
     with pytest.raises(PeerError, match=r"the peer is process g1\.p0 .* process g1\.p1 is expected"):
-        expect(process, "process", "g1.p1")  # type: ignore[arg-type]
+        expect(process, "c", "process", "g1.p1")  # type: ignore[arg-type]
     with pytest.raises(PeerError, match="a client is expected"):
-        expect(process, "client")  # type: ignore[arg-type]
+        expect(process, "c", "client")  # type: ignore[arg-type]
+    with pytest.raises(PeerError, match="the peer is of cluster 'c' by its certificate, and this is 'd'"):
+        expect(process, "d", "process", "g1.p0")  # type: ignore[arg-type]
     with pytest.raises(PeerError, match="not encrypted"):
-        expect(None, "process")
+        expect(None, "c", "process")
 
 
 # -- files
@@ -297,7 +301,7 @@ def test_a_certificate_of_another_ca_is_refused_at_once(made: Path, strangers: P
 
 
 def test_a_certificate_for_later_is_refused(tmp_path: Path) -> None:
-    set_up(tmp_path, [Identity("process", "g1.p0")], now=FAR_AHEAD)
+    set_up(tmp_path, [Identity("process", "g1.p0", "c")], now=FAR_AHEAD)
     with pytest.raises(UsageError, match=r"is not valid before .* clock right"):
         serve(tmp_path, "g1.p0")
 
@@ -316,5 +320,5 @@ def test_a_node_needs_the_certificate_of_a_process(made: Path) -> None:
         serve(made, "alice")
     with pytest.raises(UsageError, match=r"nobody\.crt names no process or client"):
         serve(made, "nobody")
-    assert certificate_identity(made / "g1.p0.crt") == Identity("process", "g1.p0")
-    assert certificate_identity(made / "alice.crt") == Identity("client", "alice")
+    assert certificate_identity(made / "g1.p0.crt") == Identity("process", "g1.p0", "c")
+    assert certificate_identity(made / "alice.crt") == Identity("client", "alice", "c")

@@ -219,7 +219,8 @@ class Pair:
         self.here, self.there = Peer(), Peer()
 
         async def listen() -> None:
-            await asyncio.get_running_loop().create_server(lambda: self.there, "b", 1)
+            (listener,) = system().listen("b", 1)
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
         async def dial() -> None:
             await asyncio.sleep(0.01)
@@ -228,6 +229,10 @@ class Pair:
         self.listener = stage.program("b", listen)
         self.dialer = stage.program("a", dial)
         self.stage = stage
+
+    def _accept(self, listener: Any) -> None:
+        accepted, _ = listener.accept()
+        accepted.begin(lambda: self.there, None)
 
     def at(self, time_us: int, action: Callable[..., Any], *args: Any) -> None:
         """As a callback of the program that dialed."""
@@ -298,7 +303,7 @@ def test_one_address_is_listened_on_once(stage: Stage, pair: Pair) -> None:
 
     async def main() -> None:
         try:
-            await asyncio.get_running_loop().create_server(Peer, "b", 1)
+            system().listen("b", 1)
         except OSError as error:
             problems.append(str(error.strerror))
 

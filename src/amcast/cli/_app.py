@@ -23,6 +23,7 @@ from . import (
     _report,
     _sim,
     _swarm,
+    _tokens,
     _tracegen,
     _watch,
 )
@@ -52,6 +53,7 @@ _MODULES = (
     _folders,
     _client,
     _certs,
+    _tokens,
     _demo,
 )
 for module in _MODULES:

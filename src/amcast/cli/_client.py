@@ -12,6 +12,7 @@ import typer
 
 from ..core import UsageError, message_name
 from ._cluster import DEFAULT_DIR, DirOption
+from ._credentials import TokenFileOption, TokenOption, token_for
 from ._output import FAIL, JsonOption, console, errors, print_json
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ..net.client.observer import Observer
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
-TokenOption = Annotated[str, typer.Option(help="The client's token, where nodes ask for one.", envvar="AMCAST_TOKEN")]
 NameOption = Annotated[str, typer.Option("--name", help="The client's name, as in its certificate.")]
 
 
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
         token: TokenOption = "",
+        token_file: TokenFileOption = None,
         name: NameOption = "client",
         as_json: JsonOption = False,
     ) -> None:
@@ -45,8 +46,10 @@ def register(app: typer.Typer) -> None:
         """
         data = sys.stdin.buffer.read() if payload is None else payload.encode()
         from ..net.client.async_client import connect
+        from ..net.config import load_config
 
-        client = connect(config or folder / "cluster.toml", name=name, token=token)
+        cluster = load_config(config or folder / "cluster.toml")
+        client = connect(cluster, name=name, token=token_for(cluster, token, token_file))
         asyncio.run(_send(client, groups, data, timeout, as_json))
 
     @app.command("tail")
@@ -57,6 +60,7 @@ def register(app: typer.Typer) -> None:
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
         token: TokenOption = "",
+        token_file: TokenFileOption = None,
         name: NameOption = "client",
         as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each delivery.")] = False,
     ) -> None:
@@ -69,8 +73,11 @@ def register(app: typer.Typer) -> None:
         [bold]amcast tail g2 --from 1000 -n 10 --json[/bold]
         """
         from ..net.client.observer import observe
+        from ..net.config import load_config
 
-        observer = observe(config or folder / "cluster.toml", name=name, token=token)
+        cluster = load_config(config or folder / "cluster.toml")
+        shown = "" if token_file is not None else token_for(cluster, token, None)
+        observer = observe(cluster, name=name, token=shown, token_file=token_file)
         asyncio.run(_tail(observer, group, position, count, as_json))
 
 

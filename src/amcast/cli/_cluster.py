@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from rich.markup import escape
 
 from ..core import UsageError
+from ._credentials import TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, print_json, progress, table
 from ._sim import parse_options, parse_workload
 
@@ -30,6 +32,9 @@ def register(app: typer.Typer) -> None:
     def node(
         config: Annotated[Path, typer.Option(help="The cluster's configuration.")],
         id_: Annotated[str, typer.Option("--id", help="Which process to run, as g1.p0.")],
+        insecure: Annotated[
+            bool, typer.Option("--insecure", help="Listen without TLS where others may reach it: in a closed network.")
+        ] = False,
     ) -> None:
         """Run one process of a cluster until it is told to stop.
 
@@ -43,7 +48,8 @@ def register(app: typer.Typer) -> None:
         from ..net.config import load_config
         from ..net.run import run_node
 
-        run_node(load_config(config), id_)
+        found = load_config(config)
+        run_node(msgspec.structs.replace(found, insecure=True) if insecure else found, id_)
 
     @app.command("up")
     def up(
@@ -61,11 +67,16 @@ def register(app: typer.Typer) -> None:
         trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record what is delivered.")] = True,
         trace_wire: Annotated[bool, typer.Option("--trace-wire", help="Also record wire messages.")] = False,
         tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
+        tokens: Annotated[
+            bool, typer.Option("--tokens", help="TLS, and clients need tokens; the operator's is in operator.token.")
+        ] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
         option: Annotated[
             list[str] | None, typer.Option("--option", "-o", help="An option of the protocol, as name=value.")
         ] = None,
         folder: DirOption = DEFAULT_DIR,
+        token: TokenOption = "",
+        token_file: TokenFileOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Start a whole cluster on this machine, in the background.
@@ -81,9 +92,7 @@ def register(app: typer.Typer) -> None:
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
 
-        if (folder / CONFIG).exists():
-            cluster = LocalCluster(folder)
-        else:
+        if not (folder / CONFIG).exists():
             if durability not in list(Durability):
                 raise UsageError(f"there is no durability '{durability}': choose one of {', '.join(Durability)}")
             config = plan(
@@ -95,11 +104,13 @@ def register(app: typer.Typer) -> None:
                 durability=Durability(durability),
                 trace=trace or trace_wire,
                 trace_wire=trace_wire,
-                tls=tls,
+                tls=tls or tokens,
+                tokens=tokens,
                 metrics=metrics,
                 options=parse_options(option or []),
             )
-            cluster = LocalCluster.create(folder, config)
+            LocalCluster.create(folder, config)
+        cluster = local_cluster(folder, token, token_file)
         start_cluster(cluster, as_json)
         statuses = asyncio.run(cluster.statuses())
         if as_json:
@@ -117,6 +128,8 @@ def register(app: typer.Typer) -> None:
         keep: Annotated[
             bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")
         ] = False,
+        token: TokenOption = "",
+        token_file: TokenFileOption = None,
     ) -> None:
         """End a cluster that `amcast up` started.
 
@@ -126,9 +139,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast down --keep[/bold]
         """
-        from ..net.local import LocalCluster
-
-        cluster = LocalCluster(folder)
+        cluster = local_cluster(folder, token, token_file)
         if collect is not None:
             collect_run(cluster, collect)
         else:
@@ -166,7 +177,12 @@ def register(app: typer.Typer) -> None:
             console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}")
 
     @app.command("status")
-    def status(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+    def status(
+        folder: DirOption = DEFAULT_DIR,
+        token: TokenOption = "",
+        token_file: TokenFileOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
         """Leaders, lag and throughput of a cluster.
 
         Examples:
@@ -175,9 +191,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast status -d /tmp/wan --json[/bold]
         """
-        from ..net.local import LocalCluster
-
-        cluster = LocalCluster(folder)
+        cluster = local_cluster(folder, token, token_file)
         statuses, rates = asyncio.run(_statuses_and_rates(cluster))
         if as_json:
             print_json(_document(cluster, statuses, rates))
@@ -219,6 +233,8 @@ def register(app: typer.Typer) -> None:
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
+        token: TokenOption = "",
+        token_file: TokenFileOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Multicast random messages on a running cluster, and measure throughput and latency.
@@ -230,9 +246,8 @@ def register(app: typer.Typer) -> None:
         [bold]amcast load --messages 100000 --clients 64 --connections 1[/bold]   all on one connection to each node
         """
         from ..net.client.load import run_load
-        from ..net.local import LocalCluster
 
-        cluster = LocalCluster(folder)
+        cluster = local_cluster(folder, token, token_file)
         with progress(quiet=as_json) as bar:
             task = bar.add_task("messages", total=messages, note="")
             result = asyncio.run(
@@ -243,6 +258,7 @@ def register(app: typer.Typer) -> None:
                     outstanding=outstanding,
                     connections=connections,
                     workload=parse_workload(destinations, payload),
+                    credentials=cluster.credentials(),
                     progress=lambda done: bar.update(task, completed=done),
                 )
             )
@@ -332,8 +348,10 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
         made.add_row(name, role, *figures, address)
     console.print(made, highlight=False)
     for status in statuses.values():
-        if status is not None and status.problem:
-            errors.print(f"[yellow]{status.name}[/yellow]: {status.problem}", highlight=False)
+        if status is None:
+            continue
+        for news in (*([status.problem] if status.problem else []), *status.warnings):
+            errors.print(f"[yellow]{status.name}[/yellow]: {escape(news)}", highlight=False, soft_wrap=True)
 
 
 def _document(

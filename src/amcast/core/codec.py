@@ -29,7 +29,7 @@ class Codec:
             raise BadFrameError(f"a frame of {len(data)} bytes is over the limit of {FRAME_LIMIT}")
         try:
             return self._message.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadFrameError(f"not a message of this protocol: {error}") from error
 
     def decode_record(self, data: bytes) -> Record:

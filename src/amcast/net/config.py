@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .disk.records import SEGMENT_BYTES, Durability
 
 PROCESSES_MAX = 1_024
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as certificates can carry it
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
 
 
@@ -36,16 +38,43 @@ class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: str
 
 
+class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one client at one node, however many connections it has. An entry in the file of tokens may say otherwise.
+
+    A client is known by its token; without tokens, by its certificate; without those as well, by its address.
+    """
+
+    sessions: int = 2_048  # senders that are connected at a time
+    followers: int = 32
+    open_messages: int = 50_000  # as in `Limits`: above, this client hears BUSY, and others do not
+    open_bytes: int = 128 << 20
+    messages_per_second: int = 0  # above, nothing is read from the client for a while; 0: as many as it can
+
+
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
     open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
     open_bytes: int = 256 << 20
+    forwarded_messages: int = 10_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
+    forwarded_bytes: int = 32 << 20
+    # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
+    # messages that another one has no room for.
+    ingress_messages: int = 100_000
+    ingress_bytes: int = 256 << 20
     link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
-    client_bytes: int = 8 << 20  # waiting for one client: above, nothing is read from it until it has read
+    client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
+    clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off
+    slow_ms: int = 10_000  # a client that lets so much time pass, while too much waits for it, is cut off
     clients: int = 4_096
+    followers: int = 128
+    connections: int = 2_048
+    connections_per_address: int = 1_024
+    strangers: int = 256  # connections that have not said HELLO yet
+    hello_ms: int = 5_000  # for a TLS handshake, and again for HELLO
     snapshot_messages: int = 100_000  # applied between two snapshots of an application
     segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
+    client: ClientLimits = ClientLimits()
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +93,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: dict[str, Any] = {}  # the protocol's own
     limits: Limits = Limits()
     tls: TlsFiles | None = None
-    tokens: str | None = None  # a file as `amcast token` makes it; without one, clients may do everything
+    tokens: str | None = None  # a file as `amcast token add` makes it; without one, clients may do everything
+    insecure: bool = False  # lets nodes listen on other addresses than loopback without TLS
     folder: str = "."  # in which the file is; like its name, not written in it
     name: str | None = None
 
@@ -140,7 +170,30 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             split_address(entry.address)
             if addresses.count(entry.address) > 1:
                 raise UsageError(f"two processes have the address {entry.address}: each needs a port of its own")
+        self._check_security()
         self._check_groups()
+
+    def _check_security(self) -> None:
+        if self.tls is None and self.tokens is not None:
+            raise UsageError("tokens are of no use without TLS: whoever listens can read them; add [tls]")
+        if self.tls is not None and _PLAIN_NAME.fullmatch(self.cluster) is None:
+            raise UsageError(
+                f"with TLS, certificates carry the cluster's name, and '{self.cluster}' does not fit: use letters,"
+                " digits, '.', '_' and '-', at most 64"
+            )
+
+    def is_exposed(self, name: str) -> bool:
+        """Whether a process listens where strangers may reach it, and asks nobody who they are."""
+        return self.tls is None and not is_loopback(split_address(self.process_named(name).address)[0])
+
+    def check_exposure(self, name: str) -> None:
+        """Before a process listens."""
+        if self.is_exposed(name) and not self.insecure:
+            address = self.process_named(name).address
+            raise UsageError(
+                f"{name} would listen on {address} without TLS, and whoever reaches it may do everything: add [tls], or"
+                " use --insecure (or insecure = true in cluster.toml) if the network is closed"
+            )
 
     def _check_groups(self) -> None:
         members: dict[GroupId, list[int]] = {}
@@ -196,6 +249,13 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name, of which nobody knows where it leads
+        return False
+
+
 def load_config(path: Path) -> ClusterConfig:
     try:
         text = path.read_text(encoding="utf-8")
@@ -215,6 +275,8 @@ def load_config(path: Path) -> ClusterConfig:
 def format_config(config: ClusterConfig) -> str:
     names = ["cluster", "id", "protocol", "network", "durability", "data", "trace", "trace_wire"]
     lines = [f"{name} = {_toml(getattr(config, name))}" for name in (*names, "keep_messages", "epoch_s")]
+    if config.insecure:
+        lines.append("insecure = true")
     if config.tokens is not None:
         lines.append(f"tokens = {_toml(config.tokens)}")
     for title, table in (("options", config.options), ("limits", msgspec.to_builtins(config.limits))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,10 +27,12 @@ from ..description import describe
 from ..protocols import protocol
 from ..trace import RunInfo
 from .client.async_client import AsyncClient, connect
-from .client.observer import observe
+from .client.observer import observe, seeds_and_credentials
+from .client.trunk import Credentials, NotWelcomeError
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
 from .node.data_folder import boots_of, format_folder
+from .security.access import add_token, read_token, write_secret
 from .security.certs import set_up
 from .security.identity import Identity
 from .system import system
@@ -37,6 +40,8 @@ from .trace.collect import CollectReport, Expected, collect
 from .wire.control import Status
 
 CONFIG = "cluster.toml"
+OPERATOR_TOKEN = "operator.token"  # with which the tools of a local cluster with tokens connect
+TOKENS = "tokens.toml"
 _PORTS = range(15_000, 32_000)
 _RESERVED_MAX = 128 if sys.platform == "linux" else 0  # elsewhere, nobody else can listen on a port that is bound
 _reserved: deque[socket.socket] = deque()
@@ -55,6 +60,7 @@ def plan(
     trace: bool = False,
     trace_wire: bool = False,
     tls: bool = False,
+    tokens: bool = False,
     metrics: bool = False,
     options: dict[str, Any] | None = None,
     limits: Limits | None = None,
@@ -75,7 +81,7 @@ def plan(
         for process in topology.processes
     )
     config = ClusterConfig(
-        cluster=folder.resolve().name or "local",
+        cluster=_cluster_name(folder),
         id=f"{system().random_bits(64):016x}",
         protocol=protocol_name,
         process=entries,
@@ -87,10 +93,16 @@ def plan(
         epoch_s=int(time.time()) - _DAY_S,  # clocks start below now, so that one that is behind is not negative
         limits=limits or Limits(),
         tls=TlsFiles("certs") if tls else None,
+        tokens=TOKENS if tokens else None,
         folder=str(folder.resolve()),
     )
     config.check()
     return config
+
+
+def _cluster_name(folder: Path) -> str:
+    """That of the folder, as certificates can carry it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-")[:64] or "local"
 
 
 @contextlib.contextmanager
@@ -133,12 +145,19 @@ def free_ports(count: int) -> list[int]:
     raise UsageError(f"there are not {count} free ports between {_PORTS.start} and {_PORTS.stop}")
 
 
+def operator_token(config: ClusterConfig) -> str:
+    """The one that was made with the cluster; empty if there is none."""
+    path = config.path(OPERATOR_TOKEN)
+    return read_token(path) if config.tokens is not None and path.exists() else ""
+
+
 class LocalCluster:
     """The nodes outlive the object, and the program: those of `amcast up` run until `amcast down`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.config = load_config(folder / CONFIG)
+        self.token: str | None = None  # for nodes that ask for one; if it is None, the operator's is used
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._delivered: dict[str, int] = {}  # up to where each process was when it was last asked
 
@@ -149,8 +168,11 @@ class LocalCluster:
             raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
         folder.mkdir(parents=True, exist_ok=True)
         if config.tls is not None:
-            processes = [Identity("process", entry.id) for entry in config.process]
-            set_up(config.path(config.tls.folder), [*processes, Identity("client", "client")])
+            processes = [Identity("process", entry.id, config.cluster) for entry in config.process]
+            set_up(config.path(config.tls.folder), [*processes, Identity("client", "client", config.cluster)])
+        if config.tokens is not None:
+            token = add_token(config.path(config.tokens), "operator", ["*"], ["*"])
+            write_secret(folder / OPERATOR_TOKEN, token)
         for entry in config.process:
             format_folder(config, entry.id)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
@@ -314,17 +336,26 @@ class LocalCluster:
     # -- asking
 
     def client(self, **settings: Any) -> AsyncClient:
-        return connect(self.config, **settings)
+        return connect(self.config, **{"token": self._token(), **settings})
+
+    def credentials(self) -> Credentials:
+        """With which the tools of this cluster connect."""
+        return seeds_and_credentials(self.config, token=self._token())[1]
+
+    def _token(self) -> str:
+        return operator_token(self.config) if self.token is None else self.token
 
     async def statuses(self) -> dict[str, Status | None]:
-        """None for a process that does not answer."""
+        """None for a process that does not answer. If this program may not ask, it raises why."""
         found: dict[str, Status | None] = dict.fromkeys(self.names)
         try:
-            async with observe(self.config) as observer:
+            async with observe(self.config, token=self._token()) as observer:
                 ids = self.config.ids()
                 answers = await asyncio.gather(
                     *(observer.status(ids[name]) for name in self.names), return_exceptions=True
                 )
+        except NotWelcomeError:
+            raise
         except UsageError:
             return found
         for name, answer in zip(self.names, answers, strict=True):

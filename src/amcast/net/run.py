@@ -18,9 +18,11 @@ from ..core import UsageError
 from .config import ClusterConfig, load_config
 from .node.application import ApplicationError, StateMachine
 from .node.server import NodeServer
+from .system import system
 
 # Handlers make many short-lived tuples and hardly any cycles, so the garbage collector may run less often.
 _GC_THRESHOLD = 50_000
+_DESCRIPTORS = 16_384  # more than all limits on connections and all files of a node need together
 
 
 class JsonLines(logging.Formatter):
@@ -62,13 +64,13 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
-    """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP rereads the clock offset."""
+    """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP has it read files again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     server = NodeServer(config, name, machine)
-    loop.add_signal_handler(signal.SIGHUP, server.reload_clock)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     loop.set_exception_handler(lambda _, context: server.on_loop_problem(context))
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     try:
@@ -85,6 +87,7 @@ async def serve(config: ClusterConfig, name: str, machine: StateMachine | None =
 def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
     """Blocks. An embedded application passes its state machine: `apply` is called for each message, in order."""
     log_as_json(name)
+    system().raise_descriptors(_DESCRIPTORS)
     try:
         run_in_loop(serve(config, name, machine))
     except (OSError, ApplicationError) as error:

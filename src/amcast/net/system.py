@@ -12,17 +12,21 @@ import fcntl
 import os
 import queue
 import resource
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+_BACKLOG = 1_024  # connections that the kernel keeps until they are accepted
 
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 Job = TypeVar("Job")
+Stamp = tuple[int, ...]  # changes whenever the file is written or replaced
 
 
 class Event(Protocol):
@@ -110,6 +114,14 @@ class System:
     def exists(self, path: Path) -> bool:
         return path.exists()
 
+    def stamp(self, path: Path) -> Stamp | None:
+        """None if there is no such file, or it can't be looked at."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
     def names_in(self, folder: Path) -> list[str]:
         """The names of the files in a folder, sorted."""
         return sorted(os.listdir(folder))
@@ -122,6 +134,42 @@ class System:
 
     def read_file(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    # -- connections
+
+    def listen(self, host: str, port: int) -> list[socket.socket]:
+        """Sockets that listen at all addresses of this name."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket(*each[:3])) for each in dict.fromkeys(found)]
+            for listening, each in zip(sockets, dict.fromkeys(found), strict=True):
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if each[0] == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.setblocking(False)
+                listening.bind(each[4])
+                listening.listen(_BACKLOG)
+            stack.pop_all()
+        return sockets
+
+    def addresses_of(self, host: str) -> set[str]:
+        """Of a host name; none if nobody knows it now. It may take a while."""
+        try:
+            return {str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        except OSError:
+            return set()
+
+    def descriptors(self) -> int:
+        """How many descriptors this process may have open."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def raise_descriptors(self, wanted: int) -> None:
+        """Asks for so many, as far as the operating system allows it."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
     # -- time, threads, chance
 

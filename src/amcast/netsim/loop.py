@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -118,9 +119,17 @@ class ProgramLoop(asyncio.AbstractEventLoop):
 
     # -- connections
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        fd.watch(partial(callback, *args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        fd.watch(None)
+        return True
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **options: Any) -> Any:
         assert options.get("ssl") is None, "there is no TLS between simulated programs"
-        return self.program.world.network.listen(self.program, protocol_factory, (host, port))
+        sock.begin(protocol_factory, None)
+        return sock, sock.get_protocol()
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         assert options.get("ssl") is None, "there is no TLS between simulated programs"

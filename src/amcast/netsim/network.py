@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +71,10 @@ class Network:
 
     # -- connections
 
-    def listen(self, program: Program, factory: Callable[[], Any], address: Address) -> Listener:
+    def listen(self, program: Program, address: Address) -> Listener:
         if address in self._listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        listener = self._listeners[address] = Listener(self, program, factory, address)
+        listener = self._listeners[address] = Listener(self, program, address)
         program.on_end.append(lambda _: listener.close())
         return listener
 
@@ -112,7 +113,7 @@ class Network:
         there = SimulatedTransport(self, listener.program)
         here.peer, there.peer = there, here
         self._transports[here] = self._transports[there] = None
-        listener.program.loop.call_soon(there.begin, listener.factory, None)
+        listener.arrive(there)
         self._world.scheduler.after(self.delay(), self._connected, program, factory, here, answer)
 
     def _connected(
@@ -140,22 +141,35 @@ def _fail(answer: asyncio.Future[Any], error: OSError) -> None:
 
 
 class Listener:
-    """What `create_server` returns."""
+    """A listening socket. What it accepts are ends of connections, for which no protocol was made yet."""
 
-    def __init__(self, network: Network, program: Program, factory: Callable[[], Any], address: Address) -> None:
+    def __init__(self, network: Network, program: Program, address: Address) -> None:
         self._network = network
         self.program = program
-        self.factory = factory
         self.address = address
+        self.on_ready: Callable[[], object] | None = None  # called when there is something to accept
+        self._arrived: deque[SimulatedTransport] = deque()
+
+    def arrive(self, end: SimulatedTransport) -> None:
+        self._arrived.append(end)
+        if self.on_ready is not None:
+            self.program.loop.call_soon(self.on_ready)
+
+    def watch(self, on_ready: Callable[[], object] | None) -> None:
+        self.on_ready = on_ready
+        if on_ready is not None and self._arrived:
+            self.program.loop.call_soon(on_ready)
+
+    def accept(self) -> tuple[SimulatedTransport, Address]:
+        if not self._arrived:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        end = self._arrived.popleft()
+        return end, (end.peer.program.machine.name, 0)
 
     def close(self) -> None:
         self._network.stop_listening(self)
-
-    async def wait_closed(self) -> None:
-        return
-
-    def is_serving(self) -> bool:
-        return True
+        while self._arrived:
+            self._arrived.popleft().abort()
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -196,6 +210,8 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._protocol = factory()
         self._protocol.connection_made(self)
+        if self._is_lost:  # while it waited to be accepted
+            self._loop.call_soon(self._protocol.connection_lost, None)
         if answer is not None:
             answer.set_result(self)
         self._read_later()
@@ -351,7 +367,13 @@ class SimulatedTransport(asyncio.Transport):
         else:
             self._lose(ConnectionResetError(errno.ECONNRESET, "the connection was reset"))
 
-    # -- what asyncio's transports have
+    # -- what sockets and asyncio's transports have
+
+    def setblocking(self, is_blocking: bool) -> None:
+        assert not is_blocking
+
+    def shutdown(self, how: int) -> None:
+        self.abort()
 
     def get_protocol(self) -> Any:
         return self._protocol

@@ -54,6 +54,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             keep_messages=self.keep_messages,
             options=self.options,
             limits=self.limits,
+            insecure=True,  # simulated connections are not encrypted
             folder=FOLDER,
         )
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty
 from typing import Any
+from zlib import crc32
 
-from ..net.system import Event, Jobs, Lock, System, Thread
+from ..net.system import Event, Jobs, Lock, Stamp, System, Thread
 from .disk import Folder
 from .machine import Killed, Machine, OpenFile, Program, Wait, World
 
@@ -119,6 +120,12 @@ class SimulatedSystem(System):
     def exists(self, path: Path) -> bool:
         return self._program.machine.disk.entry(path) is not None
 
+    def stamp(self, path: Path) -> Stamp | None:
+        if not self.exists(path):
+            return None
+        data = self.read_file(path)
+        return len(data), crc32(data)
+
     def names_in(self, folder: Path) -> list[str]:
         return sorted(self._program.machine.disk.folder(folder).names)
 
@@ -130,6 +137,20 @@ class SimulatedSystem(System):
 
     def read_file(self, path: Path) -> bytes:
         return bytes(self._program.machine.disk.file(path).data)
+
+    # -- connections
+
+    def listen(self, host: str, port: int) -> list[Any]:
+        return [self._world.network.listen(self._program, (host, port))]
+
+    def addresses_of(self, host: str) -> set[str]:
+        return {host}
+
+    def descriptors(self) -> int:
+        return 1 << 20
+
+    def raise_descriptors(self, wanted: int) -> None:
+        """There are enough."""
 
     # -- time, threads, chance
 

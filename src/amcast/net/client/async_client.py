@@ -111,6 +111,11 @@ class AsyncClient(Observer):
         assert isinstance(process, WaitingClient)
         return process
 
+    @property
+    def uses_new_files(self) -> bool:
+        """Whether all connections were made with the files of now: then older certificates and tokens may go."""
+        return self._trunk.uses_new_files
+
     # -- multicast
 
     async def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:
@@ -150,10 +155,17 @@ class AsyncClient(Observer):
 
 
 def connect(
-    where: Where, *, name: str = "client", token: str = "", certs: str | Path | None = None, region: str = "local"
+    where: Where,
+    *,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
 ) -> AsyncClient:
     """A client of the cluster that a `cluster.toml` describes, or that listens at one of some `host:port`.
 
-    `certs` is a folder of `amcast certs` that holds this client's certificate under its name.
+    `certs` is a folder of `amcast certs` that holds this client's certificate under its name. Its files, and that of
+    the token, are read again for new connections: they can be replaced while the client runs.
     """
-    return AsyncClient(*seeds_and_credentials(where, name, token, certs, region))
+    return AsyncClient(*seeds_and_credentials(where, name, token, token_file, certs, region))

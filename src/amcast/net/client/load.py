@@ -17,10 +17,9 @@ from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
 from ...workload import Load, LoadClient, Micro
 from ..config import client_config, replica_config
-from ..security.credentials import client_credentials
 from ..wire.control import Layout
 from .driver import ClientDriver
-from .observer import Where, seeds_of
+from .observer import Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
 
 _CONNECT_S = 2.0  # at most: the load starts without processes that are down
@@ -111,10 +110,8 @@ async def run_load(
     credentials: Credentials | None = None,
 ) -> LoadResult:
     """All clients in this event loop, each with connections of its own, or spread over a number that they share."""
-    seeds, certs = seeds_of(where)
-    if credentials is None:
-        tls, name = (None, "client") if certs is None else client_credentials(certs, "client")
-        credentials = Credentials(name, "", tls)
+    seeds, own = seeds_and_credentials(where)
+    credentials = credentials or own
     clients = min(clients, messages)  # a client without a message would never finish
     each, more = divmod(messages, clients)
     trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]

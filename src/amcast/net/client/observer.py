@@ -20,7 +20,7 @@ import msgspec
 
 from ...core import AppMessage, GroupId, ProcessId, Timestamp, UsageError
 from ..config import ClusterConfig, load_config, split_address
-from ..security.credentials import client_credentials
+from ..security.keyring import Keyring
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from ..wire.dialer import Channel, RefusedError, ask
 from .trunk import RETRY_S, Credentials, Trunk
@@ -126,7 +126,7 @@ class Observer:
                 case Delivered():
                     chunks.put_nowait(message)
                     if chunks.qsize() >= _CHUNKS_AHEAD:
-                        channel.transport.pause_reading()
+                        channel.pause_reading()
                 case Gone():
                     chunks.put_nowait(GoneError(message.first))
                 case Refused():
@@ -143,11 +143,11 @@ class Observer:
                     raise chunk
                 for offset, (message, ts) in enumerate(chunk.messages):
                     yield Delivery(chunk.first + offset, message, ts)
-                if chunks.empty() and not channel.transport.is_closing():
-                    channel.transport.resume_reading()
+                if chunks.empty():
+                    channel.resume_reading()
         finally:
             lost.cancel()
-            channel.transport.abort()
+            channel.abort()
 
     # -- status
 
@@ -156,22 +156,35 @@ class Observer:
 
 
 def observe(
-    where: Where, *, name: str = "client", token: str = "", certs: str | Path | None = None, region: str = "local"
+    where: Where,
+    *,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
 ) -> Observer:
     """Like `amcast.connect`, for programs that only follow and ask."""
-    return Observer(*seeds_and_credentials(where, name, token, certs, region))
+    return Observer(*seeds_and_credentials(where, name, token, token_file, certs, region))
 
 
 def seeds_and_credentials(
-    where: Where, name: str, token: str, certs: str | Path | None, region: str
+    where: Where,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
 ) -> tuple[list[tuple[str, int]], Credentials]:
+    """A token never leaves without TLS: whoever listens could use it."""
     seeds, folder = seeds_of(where)
     if certs is not None:
         folder = Path(certs)
-    tls = None
-    if folder is not None:
-        tls, name = client_credentials(folder, name)
-    return seeds, Credentials(name, token, tls, region)
+    tls = None if folder is None else Keyring(folder, name)
+    if tls is None and (token or token_file is not None):
+        raise UsageError("a token is not sent without TLS: name a folder of certificates, or leave the token out")
+    name = name if tls is None else tls.identity.name
+    return seeds, Credentials(name, token, tls, region, None if token_file is None else Path(token_file))
 
 
 def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None]:

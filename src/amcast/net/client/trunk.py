@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -18,7 +19,23 @@ import msgspec
 from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, start_all
-from ..wire.control import VERSION, Attach, Busy, Detach, Hello, Layout, Refused, Welcome, layout_decoder
+from ..security.access import read_token
+from ..security.tls import PeerError
+from ..system import Stamp, system
+from ..wire.control import (
+    DECODE_ERRORS,
+    VERSION,
+    Attach,
+    Busy,
+    Detach,
+    Hello,
+    Layout,
+    Refused,
+    Renew,
+    Renewed,
+    Welcome,
+    layout_decoder,
+)
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
@@ -27,6 +44,8 @@ _LINK_BYTES = 64 << 20
 # Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
 _TURN_SESSIONS = 32
 _LOOK_S = 0.005
+_FILES_S = 1.0  # between looks at files, at least
+_RENEWALS = 4  # of a ticket in its life: the first may find no process that answers
 RETRY_S = 0.2
 _GOODBYE_S = 0.5
 
@@ -36,11 +55,28 @@ class Credentials(msgspec.Struct, frozen=True):
 
     name: str = "client"
     token: str = ""
-    tls: Any = None  # ssl.SSLContext
+    tls: Any = None  # Keyring
     region: str = "local"
+    token_file: Path | None = None  # read before each connection, so that another token can be put there
+
+    def token_now(self) -> str:
+        return self.token if self.token_file is None else read_token(self.token_file)
+
+    @property
+    def has_files(self) -> bool:
+        return self.tls is not None or self.token_file is not None
+
+    def stamps(self) -> list[Stamp | None]:
+        """Differ when a file has changed."""
+        token = [] if self.token_file is None else [system().stamp(self.token_file)]
+        return token if self.tls is None else [*token, *self.tls.stamps()]
 
     def __repr__(self) -> str:
         return f"Credentials({self.name!r})"
+
+
+class NotWelcomeError(UsageError):
+    """A process refuses this client for good: asking again, or another process, does not help."""
 
 
 class Session(Protocol):
@@ -58,6 +94,8 @@ class Trunk:
         self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
+        self._moves: dict[ProcessId, asyncio.Task[Channel]] = {}  # to new connections, while the old ones are used
+        self._made_with: dict[ProcessId, list[Stamp | None]] = {}  # channels, and the files as they were then
         self._buffers: dict[ProcessId, SendBuffer] = {}
         self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,6 +106,7 @@ class Trunk:
         self._loop = asyncio.get_running_loop()
         self._away: dict[ProcessId, str] = {}  # processes that can't be reached, and why
         self._refusals: dict[ProcessId, str] = {}  # processes that refused the last request, and why
+        self._renewal: asyncio.TimerHandle | None = None  # of tickets that end
 
     # -- sessions
 
@@ -75,6 +114,10 @@ class Trunk:
         """Asks any process for an id, and for the layout of the cluster."""
         welcome = await self._welcome(seeds, "client")
         self._tickets[welcome.client] = welcome.ticket
+        if self._renewal is None and welcome.ticket_s:
+            self._renew_later(welcome.ticket_s / _RENEWALS)
+        if not self._tasks and self._credentials.has_files:
+            self._tasks.append(self._loop.create_task(self._watch_files()))
         for channel in self._channels.values():
             channel.say(Attach(welcome.client, welcome.ticket))
         return welcome.client
@@ -94,19 +137,19 @@ class Trunk:
                 return await self._welcome_at(address, kind)
             except RefusedError as error:
                 if not error.elsewhere:
-                    raise UsageError(f"{where} refuses this client: {error}") from error
+                    raise NotWelcomeError(f"{where} refuses this client: {error}") from error
                 is_refused = True
                 problems.append(f"{where}: {error}")
                 # Perhaps the caller knows this process only. It tells where the others are.
                 known += [each for each in await self._others(address) if each not in known]
-            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+            except (OSError, TimeoutError, PeerError, *DECODE_ERRORS) as error:
                 problems.append(f"{where}: {str(error) or 'no answer in time'}")
         what = "takes this client" if is_refused else "answers"
         raise UsageError(f"no process of the cluster {what}: " + "; ".join(problems[:3]))
 
     async def _welcome_at(self, address: tuple[str, int], kind: str) -> Welcome:
         channel = await self._dial(address, None, lambda channel, message: None, kind)
-        channel.transport.abort()
+        channel.abort()
         welcome = channel.welcomed.result()
         self._layout = layout_decoder.decode(welcome.layout)
         self.topology = Topology(self._layout.groups, (), self._layout.regions)
@@ -114,7 +157,7 @@ class Trunk:
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
         if self._layout is None:
-            with suppress(RefusedError, OSError, TimeoutError, msgspec.DecodeError):
+            with suppress(RefusedError, OSError, TimeoutError, PeerError, *DECODE_ERRORS):
                 await self._welcome_at(address, "observer")
         return [] if self._layout is None else list(self._layout.addresses.values())
 
@@ -137,12 +180,26 @@ class Trunk:
             self.give_up(id_, answered)
         if self._tickets:
             return
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await _close_all(channels)
+
+    def _renew_later(self, after_s: float) -> None:
+        self._renewal = self._loop.call_later(after_s, self._renew, after_s)
+
+    def _renew(self, every_s: float) -> None:
+        """Whichever process is connected signs a new ticket for each id."""
+        channel = next(iter(self._channels.values()), None)
+        if channel is not None:
+            for id_ in self._tickets:
+                channel.say(Renew(id_))
+        self._renew_later(every_s)
 
     @property
     def layout(self) -> Layout:
@@ -178,7 +235,9 @@ class Trunk:
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         ticket = self._tickets[client] if client else b""
-        hello = Hello(VERSION, cluster, kind, who.name, None, who.token, client, ticket, who.region)
+        if who.tls is not None:
+            who.tls.refresh()
+        hello = Hello(VERSION, cluster, kind, who.name, None, who.token_now(), client, ticket, who.region)
         return await dial(address, hello, who.tls, name, on_message)
 
     async def _keep_up(self, process: ProcessId) -> None:
@@ -187,22 +246,62 @@ class Trunk:
         buffer = self._buffers[process]
         while True:
             try:
-                channel = await self._dial_for_all(process)
+                channel: Channel | None = await self._dial_for_all(process)
                 self._away.pop(process, None)
-                try:
-                    buffer.attach(channel.transport)
-                    await channel.is_lost.wait()
-                finally:
-                    buffer.attach(None)
-                    self._channels.pop(process, None)
-                    channel.transport.close()
+                while channel is not None:
+                    try:
+                        buffer.attach(channel.transport)
+                        await channel.is_lost.wait()
+                    finally:
+                        buffer.attach(None)
+                        channel.close()
+                    channel = await self._moved(process)
             except RefusedError as error:
                 self._away[process] = f"{name} refuses this client: {error}"
             except (OSError, TimeoutError, UsageError) as error:
                 self._away[process] = f"{name}: {str(error) or 'no answer'}"
+            finally:
+                self._channels.pop(process, None)
+                self._made_with.pop(process, None)
             await asyncio.sleep(RETRY_S)
 
+    async def _watch_files(self) -> None:
+        """Uses new files soon, so that the old ones can be revoked: moves to new connections, one after the other.
+
+        Many clients may have the same files, and a process that all of them call at once would be slow to greet them.
+        So each waits for a while of its own.
+        """
+        while True:
+            await asyncio.sleep(_FILES_S * (1 + system().random_bits(16) / (1 << 16)))
+            stamps = self._credentials.stamps()
+            for process in [each for each, made in self._made_with.items() if made != stamps]:
+                await self._move(process)
+
+    async def _move(self, process: ProcessId) -> None:
+        """The process closes the old connection when the new one speaks for its ids. Until then it is used."""
+        old = self._channels.get(process)
+        if old is not None:
+            move = self._moves[process] = self._loop.create_task(self._dial_for_all(process))
+            try:
+                await move
+                if old.transport is not None:
+                    old.close()
+            except (RefusedError, OSError, TimeoutError, UsageError):
+                self._moves.pop(process, None)  # the old one still works, or `_keep_up` sees that it does not
+
+    async def _moved(self, process: ProcessId) -> Channel | None:
+        """The connection that follows one that is lost, if there is one, or one is being made."""
+        move = self._moves.pop(process, None)
+        return None if move is None else await move
+
+    @property
+    def uses_new_files(self) -> bool:
+        """Whether all connections were made with the files of now: then older credentials may be revoked."""
+        stamps = self._credentials.stamps()
+        return all(made == stamps for made in self._made_with.values())
+
     async def _dial_for_all(self, process: ProcessId) -> Channel:
+        stamps = self._credentials.stamps()
         first = next(iter(self._tickets))
         address, name = self.layout.addresses[process], self.layout.names[process]
         channel = await self._dial(address, name, partial(self._on_answer, process), "client", first)
@@ -211,7 +310,10 @@ class Trunk:
                 channel.say(Attach(id_, ticket))
         if first not in self._tickets:  # it left while the connection was made
             channel.say(Detach(first))
+        else:
+            self._tickets[first] = channel.welcomed.result().ticket
         self._channels[process] = channel
+        self._made_with[process] = stamps
         return channel
 
     def _buffer_to(self, process: ProcessId) -> SendBuffer:
@@ -244,6 +346,9 @@ class Trunk:
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:
                         self._sessions[id_].on_busy(ids)
+            case Renewed():
+                if message.client in self._tickets:
+                    self._tickets[message.client] = message.ticket
             case Refused():
                 name = self.layout.names[process]
                 self._refusals[process] = f"{name} refuses this client: {message.reason}"
@@ -307,7 +412,7 @@ async def _close_all(channels: list[Channel]) -> None:
             for channel in channels:
                 await channel.is_lost.wait()
     for channel in channels:
-        channel.transport.abort()
+        channel.abort()
 
 
 def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:

@@ -1,17 +1,23 @@
-"""Back-pressure on clients: how many of their messages a leader takes before it answers BUSY.
+"""Back-pressure on clients: how many of their messages a node takes before it answers BUSY.
 
-A message is open from the moment when the leader takes it from its client until the leader replies to that client. Only
-leaders count: other members pass a message on to their leader, which replies.
+A message that a leader takes is open until the leader replies to its client. Other members pass a message on to their
+leader, which replies. What they have passed on they count as well, until they deliver it, or for some seconds if they
+never do: otherwise whoever asks the wrong member could fill the leader. There is a limit for all clients, and one for
+each, so that a greedy client hears BUSY while others do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...core import AppMessage, MessageId, ProcessId
 from ...core.batch import count_messages
 from ...core.ids import SEQ_BITS
 from ..config import Limits
+from ..system import system
+from ._accounts import Account
+
+_UNDELIVERED_S = 5.0  # a message that was passed on and is not delivered here is lost, or was for other groups
 
 
 class Admission:
@@ -21,60 +27,143 @@ class Admission:
         self.open_messages = 0
         self.open_bytes = 0
         self.turned_away = 0  # how often a client heard BUSY for a message or a batch
+        self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes)
+        self._ingress = Undelivered(limits.ingress_messages, limits.ingress_bytes)
         self._limits = limits
         self._open: dict[ProcessId, dict[MessageId, tuple[int, int]]] = {}  # connected clients: messages, bytes of each
+        self._accounts: dict[ProcessId, Account] = {}
 
-    def enter(self, client: ProcessId) -> None:
+    def enter(self, client: ProcessId, account: Account) -> None:
         self._open[client] = {}
+        self._accounts[client] = account
 
     def leave(self, client: ProcessId) -> None:
         """No reply will reach the client, so nothing would ever close what it has open."""
-        for count, size in self._open.pop(client).values():
-            self.open_messages -= count
-            self.open_bytes -= size
+        self.close(client, list(self._open[client]))
+        del self._open[client], self._accounts[client]
 
-    def admit(self, messages: Sequence[AppMessage], size: int) -> list[MessageId]:
+    def admit(self, messages: Sequence[AppMessage], size: int, account: Account, is_leader: bool) -> list[MessageId]:
         """Opens the messages, whose payloads have this size together. Returns the ids of those that must wait: BUSY."""
-        has_room = self.open_messages + count_messages(messages) <= self._limits.open_messages
-        if has_room and self.open_bytes + size <= self._limits.open_bytes:
+        if not is_leader:
+            busy = self.forwarded.admit(messages, account)
+        elif self._has_room(count_messages(messages), size, account):
             self._open_all(messages)
             return []
-        busy = [message.id for message in messages if not self._is_admitted(message)]
+        else:
+            busy = [message.id for message in messages if not self._is_admitted(message, account)]
         self.turned_away += len(busy)
         return busy
 
-    def _is_admitted(self, message: AppMessage) -> bool:
+    def admit_ingress(self, messages: Sequence[AppMessage], account: Account) -> list[MessageId]:
+        """The same for protocols with an ingress of their own, where every member that is asked takes part."""
+        busy = self._ingress.admit(messages, account)
+        self.turned_away += len(busy)
+        return busy
+
+    def on_delivered(self, batch: Sequence[tuple[AppMessage, object]]) -> None:
+        self.forwarded.on_delivered(batch)
+        self._ingress.on_delivered(batch)
+
+    def _has_room(self, count: int, size: int, account: Account) -> bool:
+        limits, own = self._limits, account.limits
+        return (
+            self.open_messages + count <= limits.open_messages
+            and self.open_bytes + size <= limits.open_bytes
+            and account.open_messages + count <= own.open_messages
+            and account.open_bytes + size <= own.open_bytes
+        )
+
+    def _is_admitted(self, message: AppMessage, account: Account) -> bool:
         if message.id in self._open.get(message.id >> SEQ_BITS, ()):
             return True  # the client sends it again
         # One message or batch may exceed a limit: otherwise one that is larger than the limit would never be admitted.
+        size = len(message.payload)
         has_room = self.open_messages < self._limits.open_messages
-        fits = not self.open_messages or self.open_bytes + len(message.payload) <= self._limits.open_bytes
-        if has_room and fits:
+        fits = not self.open_messages or self.open_bytes + size <= self._limits.open_bytes
+        if has_room and fits and not account.lacks_room(size):
             self._open_all((message,))
             return True
         return False
 
     def _open_all(self, messages: Sequence[AppMessage]) -> None:
         for message in messages:
-            opened = self._open.get(message.id >> SEQ_BITS)
+            client = message.id >> SEQ_BITS
+            opened = self._open.get(client)
             # A client that has left is not counted: it gets no reply, which would close the message.
             if opened is not None and message.id not in opened:
                 count, size = message.count, len(message.payload)
                 opened[message.id] = (count, size)
+                account = self._accounts[client]
+                account.open_messages += count
+                account.open_bytes += size
                 self.open_messages += count
                 self.open_bytes += size
 
     def close(self, client: ProcessId, ids: Sequence[MessageId]) -> None:
         """The client is told that these are delivered."""
-        opened = self._open[client]
+        opened, account = self._open[client], self._accounts[client]
         for id_ in ids:
             found = opened.pop(id_, None)
             if found is not None:
+                account.open_messages -= found[0]
+                account.open_bytes -= found[1]
                 self.open_messages -= found[0]
                 self.open_bytes -= found[1]
 
     def clear(self) -> None:
         """This process no longer leads: the next leader counts the messages, and replies."""
-        for opened in self._open.values():
-            opened.clear()
-        self.open_messages = self.open_bytes = 0
+        for client, opened in self._open.items():
+            self.close(client, list(opened))
+
+
+class Undelivered:
+    """What a member has taken though it will not reply, and not seen delivered yet."""
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        # Of each message or batch: how many messages, how many bytes, whose, and since when. The oldest comes first.
+        self._open: dict[MessageId, tuple[int, int, Account, float]] = {}
+
+    def admit(self, messages: Sequence[AppMessage], account: Account) -> list[MessageId]:
+        """Returns the ids of those that must wait."""
+        now_s = system().monotonic_s()
+        self._forget_before(now_s - _UNDELIVERED_S)
+        return [message.id for message in messages if not self._is_admitted(message, account, now_s)]
+
+    def _is_admitted(self, message: AppMessage, account: Account, now_s: float) -> bool:
+        if message.id in self._open:
+            return True  # the client sends it again
+        size = len(message.payload)
+        if self.messages and (self.messages >= self._messages_max or self.bytes + size > self._bytes_max):
+            return False
+        if account.lacks_room(size):
+            return False
+        self._open[message.id] = (message.count, size, account, now_s)
+        self.messages += message.count
+        self.bytes += size
+        account.open_messages += message.count
+        account.open_bytes += size
+        return True
+
+    def _forget_before(self, time_s: float) -> None:
+        while self._open:
+            id_, (*_, at_s) = next(iter(self._open.items()))
+            if at_s >= time_s:
+                return
+            self._close(id_)
+
+    def on_delivered(self, batch: Iterable[tuple[AppMessage, object]]) -> None:
+        if self._open:
+            for message, _ in batch:
+                if message.id in self._open:
+                    self._close(message.id)
+
+    def _close(self, id_: MessageId) -> None:
+        count, size, account, _ = self._open.pop(id_)
+        self.messages -= count
+        self.bytes -= size
+        account.open_messages -= count
+        account.open_bytes -= size

@@ -5,30 +5,30 @@ Clients are not trusted. A request that breaks a rule closes the connection, wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId, encode
 from ...core.batch import problem_with_batch
 from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply, Start
 from ..security.access import Rights
-from ..wire.control import Attach, Busy, Detach, Follow, StatusQuery, Unfollow
+from ..wire.control import DECODE_ERRORS, Attach, Busy, Detach, Follow, Renew, Renewed, StatusQuery, Unfollow
 from ..wire.framing import Frame, frame
+from ._accounts import Account
 from ._observer_service import ObserverService
+from ._refusals import Cause
 
 if TYPE_CHECKING:
     from .connection import Connection
     from .server import NodeServer
 
-TOO_MANY_CLIENTS = "too many clients are connected: try another process"
-_KNOWN_DST_MAX = 10_000
+_KNOWN_DST_MAX = 256
 _SESSIONS_MAX = 100_000
 
 
 class ClientService:
-    def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights) -> None:
+    def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights, account: Account) -> None:
         self.sessions: set[ProcessId] = set()  # client ids that were proved on this connection, also those that left
         self.has_sent = False  # a message, so that there may be more
         self._server = server
@@ -38,7 +38,8 @@ class ClientService:
         self.close = connection.close
         self._name = name
         self._rights = rights
-        self._observer = ObserverService(server, connection, rights)
+        self.account = account
+        self._observer = ObserverService(server, connection, rights, account)
         self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
         self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
 
@@ -64,14 +65,18 @@ class ClientService:
     def on_frame(self, data: Frame) -> None:
         try:
             message = self._server.requests.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             self._connection.refuse(f"not a request: {error}")
             return
+        if self.account.limits.messages_per_second:
+            self._count(message)
         match message:
             case Start():
                 self._on_start(message)
             case Attach():
                 self._on_attach(message)
+            case Renew():
+                self._on_renew(message)
             case Detach():
                 # The id stays in `sessions`: frames that it sent before may arrive after this one.
                 self._node.forget_client(message.client, self, message.settled)
@@ -79,6 +84,13 @@ class ClientService:
                 self._observer.take(message)
             case IngressMessage():
                 self._on_ingress(message)
+
+    def _count(self, message: object) -> None:
+        """Every frame counts, and one with messages as so many. What came is taken; what comes next may wait."""
+        count = len(message.handed_over()) if isinstance(message, IngressMessage) else 1
+        wait_us = self.account.take_messages(max(1, count), self._server.now_us())
+        if wait_us:
+            self._connection.throttle(wait_us)
 
     # -- sessions
 
@@ -92,14 +104,22 @@ class ClientService:
             self._node.forget_client(client, self)
 
     def _on_attach(self, message: Attach) -> None:
-        if not self._server.tickets.is_valid(message.client, self._name, message.ticket):
-            self._connection.refuse("the ticket does not prove this client id")
-        elif self._node.clients.is_full:
-            self._connection.refuse(TOO_MANY_CLIENTS, elsewhere=True)
+        tickets = self._server.security.tickets
+        if (problem := tickets.problem_with(message.client, self._name, message.ticket)) is not None:
+            self._connection.refuse(problem)
+        elif (problem := self._node.clients.problem_with_one_more(self.account)) is not None:
+            self._connection.refuse(problem, elsewhere=True, cause=Cause.BUDGET)
         elif len(self.sessions) >= _SESSIONS_MAX:
             self._connection.refuse(f"{_SESSIONS_MAX} client ids have used this connection: open another one")
         else:
             self.enter(message.client)
+
+    def _on_renew(self, message: Renew) -> None:
+        if message.client not in self.sessions:
+            self._connection.refuse("a ticket is renewed for whoever has proved its client id on the same connection")
+        else:
+            ticket = self._server.security.tickets.issue(message.client, self._name)
+            self._connection.say(Renewed(message.client, ticket))
 
     # -- messages to multicast
 
@@ -122,7 +142,8 @@ class ClientService:
                     self._connection.refuse(problem)
                     return
             size += len(each.payload)
-        if self._node.process.is_leader and (busy := self._node.admission.admit(message.messages, size)):
+        busy = self._node.admission.admit(message.messages, size, self.account, self._node.process.is_leader)
+        if busy:
             self._connection.say(Busy(self._node.group, tuple(busy)))
             message = _without(message, set(busy))
         if message.messages:
@@ -135,12 +156,20 @@ class ClientService:
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:
             problem = "a message carries another sender's id"
-        for each in message.handed_over():
+        handed_over = message.handed_over()
+        for each in handed_over:
             problem = problem or self._problem_with(each)
         if problem is not None:
             self._connection.refuse(problem)
-            return
-        self._node.take(senders.pop(), message)
+        elif handed_over and (busy := self._busy_with(handed_over)):
+            self._connection.say(Busy(self._node.group, tuple(busy)))
+        else:
+            self._node.take(senders.pop(), message)
+
+    def _busy_with(self, messages: Sequence[AppMessage]) -> list[MessageId]:
+        """All of them if one of them must wait: they came as one message of the protocol."""
+        busy = self._node.admission.admit_ingress(messages, self.account)
+        return [message.id for message in messages] if busy else []
 
     def _problem_with(self, message: AppMessage) -> str | None:
         limit = self._server.config.limits.message_bytes

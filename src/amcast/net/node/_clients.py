@@ -7,6 +7,7 @@ from typing import Protocol
 from ...core import ProcessId
 from ...protocols import Reply
 from ..config import Limits
+from ._accounts import Account
 from ._admission import Admission
 
 _UNCLAIMED_CLIENTS = 1_000
@@ -15,6 +16,8 @@ _UNCLAIMED_EACH = 64
 
 class ClientChannel(Protocol):
     """The connection that speaks for a client, and for others perhaps."""
+
+    account: Account
 
     def reply(self, reply: Reply) -> bool: ...
     def send_replies(self) -> None: ...
@@ -29,9 +32,12 @@ class Clients:
         self._max = limits.clients
         self._unclaimed: dict[ProcessId, list[bytes]] = {}  # frames for clients that are not connected
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.channels) >= self._max
+    def problem_with_one_more(self, account: Account) -> str | None:
+        if len(self.channels) >= self._max:
+            return "too many clients are connected: try another process"
+        if account.sessions >= account.limits.sessions:
+            return f"this client has {account.sessions} sessions here, as many as it may: try another process"
+        return None
 
     def attach(self, client: ProcessId, channel: ClientChannel) -> None:
         """A client has one connection: if it comes on another one, the older is closed."""
@@ -41,7 +47,8 @@ class Clients:
                 self.detach(client, old)
                 old.close()
             self.channels[client] = channel
-            self.admission.enter(client)
+            channel.account.sessions += 1
+            self.admission.enter(client, channel.account)
         for data in self._unclaimed.pop(client, ()):
             channel.send_frame(data)
 
@@ -49,6 +56,7 @@ class Clients:
         """Does nothing if the client has moved to another connection already."""
         if self.channels.get(client) is channel:
             del self.channels[client]
+            channel.account.sessions -= 1
             self.admission.leave(client)
 
     def send(self, client: ProcessId, framed: bytes) -> None:

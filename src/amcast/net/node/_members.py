@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import NamedTuple
 
+from ..security.keyring import Keyring
 from ..security.tls import PeerError
 from ..wire.control import Hello
 from ..wire.dialer import Conversation, RefusedError, converse, dial
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 class Members:
-    def __init__(self, members: list[Address], hello: Callable[[], Hello], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, members: list[Address], hello: Callable[[], Hello], tls: Keyring | None) -> None:
         self.all = members
         self._hello = hello
         self._tls = tls

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ..security.access import Rights
-from ..wire.control import Follow, Observation, StatusQuery, Unfollow, observation_decoder
+from ..wire.control import DECODE_ERRORS, Follow, Observation, StatusQuery, Unfollow, observation_decoder
 from ..wire.framing import Frame
-from ._status import status_of
+from ._accounts import Account
+from ._refusals import Cause
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -17,16 +16,19 @@ if TYPE_CHECKING:
 
 
 class ObserverService:
-    def __init__(self, server: NodeServer, connection: Connection, rights: Rights) -> None:
+    def __init__(self, server: NodeServer, connection: Connection, rights: Rights, account: Account) -> None:
         self._server = server
         self._connection = connection
         self._rights = rights
+        self._account = account
 
     def on_frame(self, data: Frame) -> None:
         try:
-            self.take(observation_decoder.decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            request = observation_decoder.decode(data)
+        except DECODE_ERRORS as error:
             self._connection.refuse(f"not a request of an observer: {error}")
+            return
+        self.take(request)
 
     def take(self, message: Observation) -> None:
         match message:
@@ -35,7 +37,7 @@ class ObserverService:
             case Unfollow():
                 self._server.followers.discard(self._connection)
             case StatusQuery():
-                self._connection.say(status_of(self._server))
+                self._connection.send_frame(self._server.status_frame(), is_owed=True)
 
     def _on_follow(self, message: Follow) -> None:
         group, node, refuse = message.group, self._server.node, self._connection.refuse
@@ -45,5 +47,5 @@ class ObserverService:
             refuse(f"this client has no right to follow g{group}")
         elif message.position < 0:
             refuse("positions start at 0")
-        else:
-            self._server.followers.add(self._connection, message.position)
+        elif not self._server.followers.add(self._connection, self._account, message.position):
+            refuse("too many follow already: try another process", elsewhere=True, cause=Cause.BUDGET)

@@ -11,11 +11,10 @@ import logging
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-import msgspec
-
 from ..disk.deliveries import PositionGoneError
 from ..disk.records import CorruptLogError
 from ..wire.control import (
+    DECODE_ERRORS,
     AppStatePart,
     AppStateQuery,
     DeliveriesQuery,
@@ -80,7 +79,7 @@ class ReaderService:
     def on_frame(self, data: Frame) -> None:
         try:
             query = reader_decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             self._connection.refuse(f"not a question: {error}")
             return
         match query:

@@ -37,7 +37,22 @@ def status_of(server: NodeServer) -> Status:
         problem=_problem_of(server),
         application=None if server.host is None else server.host.position,
         incarnation=server.folder.incarnation,
+        connections=server.budget.total,
+        strangers=server.budget.strangers,
+        followers=len(server.followers),
+        forwarded_bytes=node.admission.forwarded.bytes,
+        refused={str(cause): count for cause, count in server.refusals.counts.items() if count},
+        warnings=tuple(_warnings_of(server)),
     )
+
+
+def _warnings_of(server: NodeServer) -> list[str]:
+    found = server.credential_watch.warnings()
+    if server.config.is_exposed(server.node.name):
+        found.append(f"listens on {server.process_config.address} without TLS: whoever reaches it may do everything")
+    if server.audit.problem is not None:
+        found.append(server.audit.problem)
+    return found
 
 
 def _problem_of(server: NodeServer) -> str | None:
@@ -76,7 +91,11 @@ def metrics_of(server: NodeServer) -> Metrics:
         "amcast_messages_out_total": ("counter", "Messages sent to peers and clients.", status.messages_out),
         "amcast_dropped_total": ("counter", "Messages to peers that were away or slow.", status.dropped),
         "amcast_busy_total": ("counter", "Client messages turned away because too much was open.", busy),
-        "amcast_refused_total": ("counter", "Connections closed with a reason.", server.refused),
+        "amcast_refused_total": ("counter", "Connections refused or cut off, by cause.", server.refusals.counts),
+        "amcast_connections": ("gauge", "Connections that are open.", status.connections),
+        "amcast_strangers": ("gauge", "Connections that have not said who they are.", status.strangers),
+        "amcast_followers": ("gauge", "Connections that follow deliveries.", status.followers),
+        "amcast_forwarded_bytes": ("gauge", "Passed on to the leader, not delivered yet.", status.forwarded_bytes),
         "amcast_open_messages": ("gauge", "Accepted from clients, not delivered yet.", status.open_messages),
         "amcast_clients": ("gauge", "Clients connected.", status.clients),
         "amcast_is_leader": ("gauge", "1 if this process leads its group.", float(status.is_leader)),
@@ -84,4 +103,13 @@ def metrics_of(server: NodeServer) -> Metrics:
         "amcast_undurable_records": ("gauge", "Records on their way to the disk.", status.undurable),
         "amcast_application_lag": ("gauge", "Delivered, not applied by the application yet.", lag),
         "amcast_resident_megabytes": ("gauge", "Peak resident memory.", status.rss_mb),
+        **_metrics_of_certificates(server),
     }
+
+
+def _metrics_of_certificates(server: NodeServer) -> Metrics:
+    tls = server.security.tls
+    if tls is None:
+        return {}
+    left_s = tls.ends_s - system().wall_us() / 1e6
+    return {"amcast_certificate_seconds": ("gauge", "Until this node's certificate, or its CA's, ends.", left_s)}

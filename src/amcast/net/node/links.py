@@ -7,10 +7,10 @@ repeat what matters, and a queue without a bound would help nobody. A link itsel
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from ..security.keyring import Keyring
 from ..security.tls import PeerError
 from ..wire.control import Hello, Lost, mark
 from ..wire.dialer import Channel, LostError, RefusedError, dial
@@ -54,7 +54,7 @@ class Link:
         name: str,
         address: tuple[str, int],
         hello: Callable[[], Hello],
-        tls: ssl.SSLContext | None,
+        tls: Keyring | None,
         buffer: SendBuffer,
         listener: Listener,
         report: Callable[[str], None],
@@ -68,6 +68,7 @@ class Link:
         self._report = report
         self._last_news = ""
         self._channel: Channel | None = None
+        self._move: asyncio.Task[Channel] | None = None  # to a new connection, while the old one is used
         self._hellos = 0  # how often what this process says at HELLO has changed
 
     async def run(self) -> None:
@@ -92,25 +93,50 @@ class Link:
         """This process has become another incarnation: what it said at HELLO does not hold any more."""
         self._hellos += 1
         if self._channel is not None:
-            self._channel.transport.abort()
+            self._channel.abort()
 
-    async def _connect_once(self) -> None:
-        """Returns when the connection is lost."""
+    def recheck(self) -> None:
+        """Certificates were revoked, or a CA is not trusted any more: the peer's may be one of them."""
+        if self._tls is None or self._channel is None or (transport := self._channel.transport) is None:
+            return
+        problem = self._tls.problem_with(transport.get_extra_info("ssl_object"))
+        if problem is not None:
+            self._tell(f"leaving {self.name}: {problem}")
+            self._channel.abort()
+
+    async def move(self) -> None:
+        """To a new connection, on which both sides show their certificates of now. The peer then closes the old one."""
+        if self._channel is not None:
+            self._move = asyncio.create_task(self._dial())
+            try:
+                await self._move
+            except (LostError, RefusedError, OSError, TimeoutError, PeerError):
+                self._move = None  # the old one still works, or `run` sees that it does not
+
+    async def _dial(self) -> Channel:
         hellos = self._hellos
         channel = await dial(self._address, self._hello(), self._tls, self.name)
         if hellos != self._hellos:
-            channel.transport.abort()
-            return
+            channel.abort()
+            raise ConnectionError("this process has become another incarnation meanwhile")
+        return channel
+
+    async def _connect_once(self) -> None:
+        """Returns when the connection is lost, and none is there to follow it."""
+        channel: Channel | None = await self._dial()
         self._tell(f"connected to {self.name}")
-        self.buffer.attach(channel.transport)
-        self._channel = channel
-        self._listener.on_welcome(self.name)
-        try:
-            await channel.is_lost.wait()
-        finally:
-            self._channel = None
-            self.buffer.attach(None)
-            channel.transport.abort()
+        while channel is not None:
+            self.buffer.attach(channel.transport)
+            self._channel = channel
+            self._listener.on_welcome(self.name)
+            try:
+                await channel.is_lost.wait()
+            finally:
+                self._channel = None
+                self.buffer.attach(None)
+                channel.abort()
+            move, self._move = self._move, None
+            channel = None if move is None else await move
 
     def _tell(self, news: str) -> None:
         """Reports news once, not at every attempt."""

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from random import Random
+from typing import NoReturn
 
 from ...core import (
     AppMessage,
@@ -78,6 +79,7 @@ class Node(Outbox):
         self.takes_input = True  # not while too much of what it took waits for the disk
         # Called when that changes, and every so often while it does not.
         self.on_intake: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[BaseException], None] = _raise
         self._look: asyncio.TimerHandle | None = None
         self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
@@ -161,14 +163,20 @@ class Node(Outbox):
             self._touch()
 
     def take(self, sender: ProcessId, message: IngressMessage) -> None:
-        """A wire message from a client, checked by its connection."""
+        """A wire message from a client, checked by its connection.
+
+        From here on the state of the process is at stake: what goes wrong is no matter of the connection any more.
+        """
         if not self.is_running:
             return
-        self.messages_in += 1
-        self._inputs += 1
-        if self.trace is not None:
-            self._trace_handed_over(message.handed_over())
-        self.process.on_message(sender, message, self)
+        try:
+            self.messages_in += 1
+            self._inputs += 1
+            if self.trace is not None:
+                self._trace_handed_over(message.handed_over())
+            self.process.on_message(sender, message, self)
+        except Exception as error:
+            self.on_failure(error)
         if not self._is_turn_ending:
             self._touch()
 
@@ -326,6 +334,7 @@ class Node(Outbox):
             self._deliver_now(position, message, final_ts)
 
     def _deliver_now(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
+        self.admission.on_delivered(((message, final_ts),))
         self._trace_deliveries(position, ((message, final_ts),))
         if self.deliveries.append(position, message, final_ts) and self.application is not None:
             self._apply(position, ((message, final_ts),))
@@ -342,6 +351,7 @@ class Node(Outbox):
                 self._deliver_now(first, message, ts)
                 first += message.count
             return
+        self.admission.on_delivered(batch)
         self._trace_deliveries(first, batch)
         self.deliveries.extend(batch)
         if self.application is not None:
@@ -454,3 +464,7 @@ class Node(Outbox):
         kind = str(message.__struct_config__.tag)
         for about in message.about() or (None,):
             self.trace.wire(sender, self.id, kind, about, size, now, now)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

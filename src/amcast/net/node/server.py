@@ -20,30 +20,40 @@ from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full, lacks_space
 from ..disk.records import ClosingError, Durability, RecordLog
 from ..layout import layout_of
-from ..security.access import Access
 from ..security.credentials import ProcessCredentials
 from ..system import system
 from ..trace.writer import TraceWriter
+from ..wire.acceptor import Acceptor
 from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
+from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
+from ._accounts import Accounts
+from ._audit import Audit, Rate
 from ._backfill import Backfill
 from ._client_ids import ClientIds
+from ._connection_budget import ConnectionBudget
+from ._credential_watch import CredentialWatch
 from ._followers import Followers
 from ._gate import Gate
 from ._keeper import Keeper
 from ._members import Address, Members
+from ._off_loop import off_loop
 from ._reader_service import DumpedState
-from ._status import metrics_of
+from ._refusals import Cause, Refusals
+from ._slow_readers import SlowReaders
+from ._status import metrics_of, status_of
 from ._witnesses import Witnesses
 from .application import Host, StateMachine
-from .connection import HELLO_TIMEOUT_S, Connection
+from .connection import Connection
 from .data_folder import DataFolder, State
 from .links import Link, LinkBuffer
-from .metrics import serve_metrics
+from .metrics import MetricsPort, metrics_place
 from .node import Node
 
 _LOOK_S = 0.005  # between looks at a disk that a stop waits for
+_NEW_CERTIFICATES_S = 2.0  # until the other processes have read theirs as well, probably
 _SPACE_S = 5.0  # how long a stop waits for space on a full disk
+_STATUS_US = 10_000  # an answer to a status query is as old as this, at most: there may be many queries
 
 logger = logging.getLogger("amcast.node")
 
@@ -58,13 +68,15 @@ class NodeServer:
         entering = config.spec().ingress_messages
         requests: Any = Request if entering is None else Request | entering
         self.requests: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(requests)
-        self.security = ProcessCredentials.load(config, name, logger.warning)
-        self.access = Access.load(config.path(config.tokens)) if config.tokens else Access.unrestricted()
-        self.tickets = self.security.tickets
+        config.check_exposure(name)
+        self.refusals = Refusals()
+        self.audit = Audit(config.path(config.data) / "audit" / f"{name}.jsonl", name)
+        self.security = ProcessCredentials(config, name, self._on_handshake_problem)
+        self.credential_watch = CredentialWatch(self)
+        self.budget = ConnectionBudget(config.limits, system().descriptors(), len(config.process))
+        self.accounts = Accounts()
         self.connections: dict[Connection, None] = {}  # in the order in which they came
-        self.observers: set[Connection] = set()
         self.peers: dict[ProcessId, Connection] = {}
-        self.refused = 0  # connections that were closed with a reason
         self.failure: asyncio.Future[None] = self.loop.create_future()
         self.started_s = system().monotonic_s()
         self.folder = DataFolder.open(config, name)
@@ -73,6 +85,7 @@ class NodeServer:
         self.witnesses = Witnesses(path)
         self.node = self._make_node(path, name)
         self.node.on_intake = self._regulate
+        self.node.on_failure = self.fail
         members = [each for each in self.ids if split_name(each)[0] == self.node.group]
         self.gate = Gate.of_group(name, members, list(self.ids))
         self.start_problem: str | None = None  # why the process never starts
@@ -80,15 +93,18 @@ class NodeServer:
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
-        self.followers = Followers(self.node)
+        self.followers = Followers(self.node, config.limits)
+        self._slow_readers = SlowReaders(self.connections, config.limits)
+        self._status, self._status_at_us = b"", 0
         self.layout = msgspec.msgpack.encode(_layout(config))
         self.data_layout = layout_of(config)
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
         self._link_tasks: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
-        self._metrics: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
+        self._metrics: MetricsPort | None = None
         self._is_closing = False
+        self._broken = Rate(10, 100)  # connections whose end is logged
 
     # -- making
 
@@ -144,7 +160,7 @@ class NodeServer:
         node, addresses = self.node, self.config.addresses()
         others = [peer for peer in node.topology.members(node.group) if peer != node.id]
         members = [Address(node.topology.name(peer), addresses[peer]) for peer in others]
-        return Members(members, self._reader_hello, self.security.client)
+        return Members(members, self._reader_hello, self.security.tls)
 
     def _reader_hello(self) -> Hello:
         return Hello(VERSION, self.config.cluster, "reader", self.node.name)
@@ -157,7 +173,7 @@ class NodeServer:
         buffer = LinkBuffer(limit, delay, lambda: node.records.synced) if is_durable else SendBuffer(limit, delay)
         node.links[process] = buffer
         address = self.config.addresses()[process]
-        return Link(peer, address, self._hello, self.security.client, buffer, self, logger.info)
+        return Link(peer, address, self._hello, self.security.tls, buffer, self, logger.info)
 
     def _hello(self) -> Hello:
         member = Member(self.config.id, self.data_layout, self.folder.life(self._records_found))
@@ -175,24 +191,28 @@ class NodeServer:
 
     async def start(self) -> None:
         host, port = self.config.addresses()[self.node.id]
+        tls = None if self.security.tls is None else self.security.tls.server
         try:
-            self._server = await self.loop.create_server(
-                lambda: Connection(self),
-                host,
-                port,
-                ssl=self.security.server,
-                ssl_handshake_timeout=HELLO_TIMEOUT_S if self.security.server else None,
-                backlog=1_024,
-            )
+            sockets = system().listen(host, port)
+            self._acceptor = Acceptor(sockets, self, tls, self.config.limits.hello_ms / 1_000)
             if self.process_config.metrics:
-                self._metrics = await serve_metrics(host, self.process_config.metrics, lambda: metrics_of(self))
+                place = metrics_place(host, self.process_config.metrics, self.security.tls)
+                self._metrics = MetricsPort(place, lambda: metrics_of(self))
         except OSError as error:
             self.node.records.close()
             raise UsageError(f"{self.node.name} can't listen on {host}:{port}: {error.strerror}") from error
         self.witnesses.start()
         self._link_tasks = [asyncio.create_task(self._guard(link.run)) for link in self._links]
-        self._tasks.append(asyncio.create_task(self._guard(self._enter)))
+        for task in (self._enter, self._find_processes, self._slow_readers.run):
+            self._tasks.append(asyncio.create_task(self._guard(task)))
+        if self.security.may_change:
+            self._tasks.append(asyncio.create_task(self._guard(self.credential_watch.run)))
         logger.info("%s listens on %s:%s (start %s)", self.node.name, host, port, self.folder.boot)
+
+    async def _find_processes(self) -> None:
+        """Where connections of other processes may come from. A name that nobody knows now is no reason to wait."""
+        for host in dict.fromkeys(host for host, _ in self.config.addresses().values()):
+            self.budget.expect_processes(await off_loop(partial(system().addresses_of, host)))
 
     async def _enter(self) -> None:
         """Starts the process once the others have been asked what they know of it."""
@@ -259,9 +279,9 @@ class NodeServer:
         A kill at any moment of it loses nothing: what is not done yet, the records bring again at the next start.
         """
         self.node.stop()
-        for server in (self._server, self._metrics):
-            if server is not None:
-                server.close()
+        for listener in (self._acceptor, self._metrics):
+            if listener is not None:
+                await listener.close()
         await _cancel(self._tasks)
         if not self.failure.done():
             await self._settle()
@@ -272,6 +292,7 @@ class NodeServer:
         self._is_closing = True
         self.dumped_state.forget()
         with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
+            stack.callback(self.audit.close)
             stack.callback(self.folder.close)
             stack.callback(self.node.close)
             if not self.failure.done():
@@ -315,9 +336,30 @@ class NodeServer:
         for connection in self.connections:
             connection.hold(not self.node.takes_input)
 
-    def reload_clock(self) -> None:
-        if self.config.file is not None:
-            self.node.clock_offset_us = load_config(self.config.file).process_named(self.node.name).clock_offset_us
+    def reload(self) -> None:
+        """Reads the credentials again, and the offset of the clock. A file that can't be read changes nothing."""
+        self.credential_watch.reload()
+        if self.config.file is None:
+            return
+        try:
+            found = load_config(self.config.file).process_named(self.node.name)
+        except UsageError as error:
+            logger.error("%s; what was there before stays", error)
+        else:
+            self.node.clock_offset_us = found.clock_offset_us
+
+    def move_links(self) -> None:
+        """This process has a new certificate: the old one, or its CA, may soon be revoked."""
+        self._tasks.append(asyncio.create_task(self._guard(self._move_links)))
+
+    async def _move_links(self) -> None:
+        await asyncio.sleep(_NEW_CERTIFICATES_S)
+        for link in self._links:
+            await link.move()
+
+    def recheck_links(self) -> None:
+        for link in self._links:
+            link.recheck()
 
     def on_loop_problem(self, context: dict[str, Any]) -> None:
         """An exception that no handler caught. Connections may break at any time; everything else is a bug.
@@ -330,7 +372,8 @@ class NodeServer:
         is_transport = "transport" in context or "socket" in context
         is_abandoned = future is not None and not isinstance(future, asyncio.Task)
         if error is None or (isinstance(error, OSError) and (is_transport or is_abandoned)):
-            logger.warning("%s", context.get("message"))
+            if self._broken.take():  # strangers can break as many as they like
+                logger.warning("%s", context.get("message"))
         else:
             self.fail(error)
 
@@ -378,6 +421,37 @@ class NodeServer:
 
     # -- connections
 
+    def admit(self, host: str) -> Connection | None:
+        cause = self.budget.problem_at_door(host)
+        if cause is not None:
+            self.refuse_stranger(cause, f"a stranger at {host}", f"there are too many: the limit of {cause} is reached")
+            return None
+        connection = Connection(self)
+        if self.budget.enter(connection, host):
+            self.refuse_stranger(Cause.STRANGERS, "a stranger", f"it gives way to another one, at {host}")
+        return connection
+
+    def on_exhausted(self, error: OSError) -> None:
+        self.refuse_stranger(Cause.DESCRIPTORS, "strangers", f"no connection can be accepted: {error.strerror}")
+
+    def _on_handshake_problem(self, problem: str) -> None:
+        self.refuse_stranger(Cause.HANDSHAKE, "a stranger", problem)
+
+    def refuse_stranger(self, cause: Cause, who: str, reason: str) -> None:
+        """Before there is a connection that could be told why."""
+        self.refusals.note(cause, who, reason)
+        self.audit.note("refused", who, reason=reason)
+
+    def now_us(self) -> int:
+        """For rates: it only goes forward."""
+        return int(system().monotonic_s() * 1e6)
+
+    def status_frame(self) -> bytes:
+        now_us = self.now_us()
+        if not self._status or now_us - self._status_at_us > _STATUS_US:
+            self._status, self._status_at_us = frame(msgspec.msgpack.encode(status_of(self))), now_us
+        return self._status
+
     def replace_peer(self, connection: Connection) -> None:
         """A peer that connects anew, or was started again, replaces its older connection."""
         assert connection.peer is not None
@@ -388,8 +462,11 @@ class NodeServer:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self.observers.discard(connection)
+        self.budget.leave(connection)
         self.followers.discard(connection)
+        if connection.account is not None:
+            self.accounts.close(connection.account)
+            connection.account = None
         if connection.peer is not None and self.peers.get(connection.peer) is connection:
             del self.peers[connection.peer]
 

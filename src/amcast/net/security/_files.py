@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core import UsageError
+from ..system import system
 
 SECRET, PUBLIC = 0o600, 0o644
 SECRET_FILE = "cluster.secret"
+CRL_FILE = "ca.crl"
 CA = "ca"
 
 
@@ -52,7 +54,7 @@ def cert_and_key(folder: Path, name: str) -> tuple[Path, Path]:
 
 def read_file(path: Path, what: str, remedy: str) -> bytes:
     try:
-        return path.read_bytes()
+        return system().read_file(path)
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist: {what} is missing; {remedy}") from None
     except OSError as error:

@@ -6,16 +6,21 @@ One folder holds it all:
     g1.p0.crt    g1.p0.key      a process, which serves and dials
     alice.crt    alice.key      a client, which dials only: its certificate is refused as a server's
     cluster.secret              32 random bytes, the same on all nodes
+    ca.crl                      which certificates are revoked, once there is one
 
 Keys are EC P-256. Files appear whole or not at all, and none is overwritten without `force`. Certificates of a
 company's own PKI do as well, if they have an identity among their alternative names (`identity.py`).
+
+A CA is followed by another one in three steps, with time for files to reach all machines after each: `add_authority`
+puts a new CA in front of the old one in `ca.crt`, so that both are trusted; then all certificates are issued anew; then
+`drop_authorities` leaves the new one alone.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,8 +33,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ...core import UsageError
-from ._files import CA, PUBLIC, SECRET, SECRET_FILE, Draft, cert_and_key, read_file, write_all
+from ._files import CA, CRL_FILE, PUBLIC, SECRET, SECRET_FILE, Draft, cert_and_key, read_file, write_all
 from .identity import Identity
+from .keyring import load_crls
+from .tls import is_issued_by, load_certificates
 
 _SECRET_BYTES = 32
 _CA_VALIDITY = timedelta(days=3653)
@@ -91,6 +98,74 @@ def set_up(
     return made
 
 
+def add_authority(folder: str | Path, now: datetime | None = None) -> Made:
+    """Makes a new CA, which issues from now on. Certificates of those before it stay valid."""
+    folder = Path(folder)
+    _load_authority(folder)
+    authority = _new_authority(now or datetime.now(UTC))
+    cert = cert_and_key(folder, CA)[0]
+    key_draft, cert_draft = _drafts(folder, CA, authority, True)
+    both = cert_draft.content + read_file(cert, "the CA's certificate", "restore it")
+    write_all([cert_draft._replace(content=both), key_draft])
+    return _made("ca", folder, CA, authority)
+
+
+def drop_authorities(folder: str | Path) -> int:
+    """Leaves the CA that issues now alone in `ca.crt`, and its list in `ca.crl`. Returns how many were dropped."""
+    folder = Path(folder)
+    authority = _load_authority(folder)
+    cert, crl = cert_and_key(folder, CA)[0], folder / CRL_FILE
+    old = load_certificates(cert, "the CA's certificate")[1:]
+    for path in sorted(folder.glob("*.crt")):
+        if path != cert and any(is_issued_by(load_certificates(path, "a certificate")[0], each) for each in old):
+            raise UsageError(f"{path} is still of the old CA: issue it anew with --force first, or remove it")
+    drafts = [Draft(cert, _pem(authority.cert), PUBLIC, replace=True)]
+    if crl.exists():
+        own = [_pem(each) for each in load_crls(crl) if each.issuer == authority.cert.subject]
+        drafts.append(Draft(crl, b"".join(own), PUBLIC, replace=True))
+    write_all(drafts)
+    return len(old)
+
+
+def revoke(folder: str | Path, names: Sequence[str], now: datetime | None = None) -> None:
+    """Adds the certificates of these processes and clients to the list of the CA that issued them."""
+    folder = Path(folder)
+    now = now or datetime.now(UTC)
+    authority, path = _load_authority(folder), folder / CRL_FILE
+    serials: dict[int, datetime] = {}
+    others: list[bytes] = []
+    for crl in load_crls(path):
+        if crl.issuer == authority.cert.subject:
+            serials |= {each.serial_number: each.revocation_date_utc for each in crl}
+        else:
+            others.append(_pem(crl))
+    for name in names:
+        cert = cert_and_key(folder, name)[0]
+        certificate = load_certificates(cert, "the certificate")[0]
+        if not is_issued_by(certificate, authority.cert):
+            raise UsageError(f"{cert} was not issued by the CA of now: a list of another CA can't be signed here")
+        serials.setdefault(certificate.serial_number, now)
+    signed = _new_list(authority, serials, now)
+    write_all([Draft(path, b"".join([_pem(signed), *others]), PUBLIC, replace=True)])
+
+
+def _new_list(authority: _Signed, serials: Mapping[int, datetime], now: datetime) -> x509.CertificateRevocationList:
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.cert.subject)
+        .last_update(now)
+        .next_update(now + _LEAF_VALIDITY)
+    )
+    for serial, date in serials.items():
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(date).build()
+        builder = builder.add_revoked_certificate(entry)
+    return builder.sign(authority.key, hashes.SHA256())
+
+
+def _pem(what: x509.Certificate | x509.CertificateRevocationList) -> bytes:
+    return what.public_bytes(serialization.Encoding.PEM)
+
+
 def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
     return Made(what, name, *cert_and_key(folder, name), signed.cert.not_valid_after_utc)
 
@@ -102,7 +177,7 @@ def _drafts(folder: Path, name: str, signed: _Signed, force: bool) -> list[Draft
     )
     return [
         Draft(key, plain, SECRET, force),
-        Draft(cert, signed.cert.public_bytes(serialization.Encoding.PEM), PUBLIC, force),
+        Draft(cert, _pem(signed.cert), PUBLIC, force),
     ]
 
 
@@ -127,7 +202,8 @@ def _load_authority(folder: Path) -> _Signed:
 
 def _new_authority(now: datetime) -> _Signed:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _common_name("amcast development CA")
+    # A name of its own: lists of revoked certificates name the CA that signed them.
+    name = _common_name(f"amcast development CA {secrets.token_hex(4)}")
     builder = (
         _builder(key, name, name, now, now + _CA_VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -1,38 +1,59 @@
-"""The files of a process or a client in a folder of certificates (`certs.py`), made ready for use."""
+"""All by which a process knows who connects and what they may do: certificates, tokens and tickets, as files.
+
+Files may be replaced while the process runs. Each kind is read again by itself: a broken file of tokens does not keep
+a revoked certificate alive. A broken file is refused, and what was there before stays.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 
+from ...core import UsageError
 from ..config import ClusterConfig
-from ._files import CA, SECRET_FILE, cert_and_key
-from .access import Tickets
-from .tls import certificate_identity, client_context, server_context
+from ..system import Stamp, system
+from ._files import SECRET_FILE
+from .access import Access, Tickets
+from .keyring import Keyring
 
 
 class ProcessCredentials:
-    """With which a process accepts connections, dials others, and signs and checks tickets."""
+    def __init__(self, config: ClusterConfig, name: str, on_refused: Callable[[str], None]) -> None:
+        """Without TLS anybody can connect, and forge tickets: these only keep honest clients apart, and do not end."""
+        self._tokens = None if config.tokens is None else config.path(config.tokens)
+        self.access = Access.unrestricted() if self._tokens is None else Access.load(self._tokens)
+        self.tls: Keyring | None = None
+        self.tickets = Tickets(hashlib.sha256(f"amcast {config.cluster}".encode()).digest(), life_s=0)
+        if config.tls is not None:
+            folder = config.path(config.tls.folder)
+            self.tls = Keyring(folder, name, on_refused)
+            self.tickets = Tickets.load(folder / SECRET_FILE)
+            if self.tls.identity.cluster != config.cluster:
+                mine = f"of cluster '{self.tls.identity.cluster}', and this is '{config.cluster}'"
+                raise UsageError(f"{folder}: the certificate of {name} is {mine}: issue it anew")
 
-    def __init__(self, server: ssl.SSLContext | None, client: ssl.SSLContext | None, tickets: Tickets) -> None:
-        self.server = server
-        self.client = client
-        self.tickets = tickets
+    @property
+    def may_change(self) -> bool:
+        return self.tls is not None or self._tokens is not None
 
-    @classmethod
-    def load(cls, config: ClusterConfig, name: str, on_refused: Callable[[str], None]) -> ProcessCredentials:
-        """Without TLS anybody can connect, and forge tickets: these only keep honest clients apart."""
-        if config.tls is None:
-            return cls(None, None, Tickets(hashlib.sha256(f"amcast {config.cluster}".encode()).digest()))
-        folder = config.path(config.tls.folder)
-        ca, (cert, key) = cert_and_key(folder, CA)[0], cert_and_key(folder, name)
-        server = server_context(ca, cert, key, on_refused=on_refused)
-        return cls(server, client_context(ca, cert, key), Tickets.load(folder / SECRET_FILE))
+    def stamps(self) -> list[Stamp | None]:
+        """Differ when a file has changed."""
+        return [
+            *([] if self.tls is None else self.tls.stamps()),
+            *([] if self._tokens is None else [system().stamp(self._tokens)]),
+        ]
 
-
-def client_credentials(folder: Path, name: str) -> tuple[ssl.SSLContext, str]:
-    """The context of a client, and the name in its certificate."""
-    ca, (cert, key) = cert_and_key(folder, CA)[0], cert_and_key(folder, name)
-    return client_context(ca, cert, key), certificate_identity(cert).name
+    def reload(self) -> list[str]:
+        """Reads all files again. Returns what is wrong with those that were refused."""
+        problems: list[str] = []
+        if self.tls is not None:
+            try:
+                self.tls.reload()
+            except UsageError as error:
+                problems.append(str(error))
+        if self._tokens is not None:
+            try:
+                self.access = Access.load(self._tokens)
+            except UsageError as error:
+                problems.append(str(error))
+        return problems

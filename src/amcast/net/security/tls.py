@@ -17,20 +17,41 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from ...core import UsageError
+from ..system import system
 from ._files import read_file
 from .identity import Identity, Kind, parse_uri
 
 _REMEDY = "make it with `amcast certs`, or name another file"
+_EXAMPLE = "as amcast://shop/process/g1.p0"
 
 
 class PeerError(UsageError):
     """The other side is not the one that is expected: the connection must be closed."""
+
+
+class LiveContext(ssl.SSLContext):
+    """Stands for the newest of a number of contexts: each new connection uses that one.
+
+    A server or a link is given its context once. OpenSSL can't take a CA out of a context again, so that new files need
+    a new context.
+    """
+
+    current: ssl.SSLContext
+
+    def __new__(cls, current: ssl.SSLContext) -> Self:
+        self = super().__new__(cls, current.protocol)
+        self.current = current
+        return self
+
+    def wrap_bio(self, *args: Any, **named: Any) -> ssl.SSLObject:
+        return self.current.wrap_bio(*args, **named)
 
 
 def server_context(
@@ -53,7 +74,7 @@ def client_context(ca: str | Path, cert: str | Path, key: str | Path) -> ssl.SSL
 
 def certificate_identity(cert: str | Path) -> Identity:
     """Whose certificate a file holds."""
-    own = _load_chain(Path(cert), "the certificate")[0]
+    own = load_certificates(Path(cert), "the certificate")[0]
     try:
         names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
@@ -61,7 +82,7 @@ def certificate_identity(cert: str | Path) -> Identity:
         uris = []
     found = _only_identity(uris)
     if found is None:
-        raise UsageError(f"{cert} names no process or client (as amcast://process/g1.p0): {_REMEDY}")
+        raise UsageError(f"{cert} names no process or client of a cluster ({_EXAMPLE}): {_REMEDY}")
     return found
 
 
@@ -72,13 +93,17 @@ def peer_identity(ssl_object: ssl.SSLObject | ssl.SSLSocket | None) -> Identity:
     names = (ssl_object.getpeercert() or {}).get("subjectAltName", ())
     found = _only_identity([str(pair[1]) for pair in names if pair[0] == "URI"])
     if found is None:
-        raise PeerError("the peer's certificate names no process or client (as amcast://process/g1.p0): issue it anew")
+        raise PeerError(f"the peer's certificate names no process or client of a cluster ({_EXAMPLE}): issue it anew")
     return found
 
 
-def expect(ssl_object: ssl.SSLObject | ssl.SSLSocket | None, kind: Kind, name: str | None = None) -> Identity:
-    """The peer's identity, which must be of this kind and, if a name is given, have this name."""
+def expect(
+    ssl_object: ssl.SSLObject | ssl.SSLSocket | None, cluster: str, kind: Kind, name: str | None = None
+) -> Identity:
+    """The peer's identity, which must be of this cluster and kind and, if a name is given, have this name."""
     found = peer_identity(ssl_object)
+    if found.cluster != cluster:
+        raise PeerError(f"the peer is of cluster '{found.cluster}' by its certificate, and this is '{cluster}'")
     if found.kind != kind or name not in (None, found.name):
         wanted = f"a {kind}" if name is None else f"{kind} {name}"
         raise PeerError(f"the peer is {found} by its certificate, and {wanted} is expected here")
@@ -90,6 +115,22 @@ def handshake_problem(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is refused: {error.verify_message}"
     return f"no TLS handshake with the peer: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
+
+
+def load_certificates(path: Path, what: str) -> list[x509.Certificate]:
+    content = read_file(path, what, _REMEDY)
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError:
+        raise UsageError(f"{path}, {what}, is no certificate in PEM form: {_REMEDY}") from None
+
+
+def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _reporting(on_refused: Callable[[str], None]) -> type[ssl.SSLObject]:
@@ -113,13 +154,15 @@ def _only_identity(uris: list[str]) -> Identity | None:
 
 
 def _context(protocol: int, ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
-    authorities = _load_chain(ca, "the CA's certificate")
-    chain = _load_chain(cert, "the certificate")
-    for path, certificate in ((ca, authorities[0]), (cert, chain[0])):
-        _refuse_out_of_date(path, certificate)
+    authorities = load_certificates(ca, "the CA's certificate")
+    chain = load_certificates(cert, "the certificate")
+    _refuse_out_of_date(cert, chain[0])
     _refuse_foreign_key(cert, chain[0], key)
-    if not any(_is_issued_by(chain[0], issuer) for issuer in (*authorities, *chain[1:])):
+    # While one CA follows another, the file holds both: one that has expired does no harm beside one that has not.
+    issuers = [each for each in (*authorities, *chain[1:]) if is_issued_by(chain[0], each)]
+    if not issuers:
         raise UsageError(f"{cert} was not issued by {ca}: take both from one folder, or issue the certificate anew")
+    _refuse_out_of_date(ca, max(issuers, key=lambda issuer: issuer.not_valid_after_utc))
     context = ssl.SSLContext(protocol)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -133,16 +176,8 @@ def _context(protocol: int, ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def _load_chain(path: Path, what: str) -> list[x509.Certificate]:
-    content = read_file(path, what, _REMEDY)
-    try:
-        return x509.load_pem_x509_certificates(content)
-    except ValueError:
-        raise UsageError(f"{path}, {what}, is no certificate in PEM form: {_REMEDY}") from None
-
-
 def _refuse_out_of_date(path: Path, certificate: x509.Certificate) -> None:
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(system().wall_us() / 1e6, UTC)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
         raise UsageError(f"{path} expired on {ends:%Y-%m-%d %H:%M} UTC: issue it anew with `amcast certs --force`")
@@ -160,11 +195,3 @@ def _refuse_foreign_key(cert: Path, certificate: x509.Certificate, key: Path) ->
         raise UsageError(f"{key}, the key, is no private key in PEM form: {_REMEDY}") from None
     if private.public_key() != certificate.public_key():
         raise UsageError(f"{key} is not the key of {cert}: name the two that were made together, or issue them anew")
-
-
-def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True

@@ -25,6 +25,9 @@ MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
 MARK_BYTES = 9
 CLIENT_FRAME_LIMIT = 8 << 20
 
+# What decoding a frame can raise, whoever made it. Arrays that are nested a thousand times are a RecursionError.
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class Life(msgspec.Struct, array_like=True):
     """How far a process has got, by its own disk. Others remember it, and recognise a disk that is older or empty."""
@@ -65,11 +68,23 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     client: ProcessId
     ticket: bytes
     layout: bytes  # the cluster's `Layout` as msgpack, for a client
+    ticket_s: int = 0  # how long the ticket is valid; 0: it does not end
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
     """From now on this connection speaks for this client id as well."""
 
+    client: ProcessId
+    ticket: bytes
+
+
+class Renew(msgspec.Struct, frozen=True, array_like=True, tag="renew"):
+    """Please send a new ticket for this client id, for which the connection speaks."""
+
+    client: ProcessId
+
+
+class Renewed(msgspec.Struct, frozen=True, array_like=True, tag="renewed"):
     client: ProcessId
     ticket: bytes
 
@@ -205,15 +220,21 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     problem: str | None = None  # such as a full disk
     application: int | None = None  # the next position that the application applies, if there is one
     incarnation: int = 0
+    connections: int = 0  # accepted and open, of everybody
+    strangers: int = 0  # of these, those that have not said who they are
+    followers: int = 0
+    forwarded_bytes: int = 0  # passed on to the leader, and not delivered yet
+    refused: dict[str, int] = {}  # connections that were refused or cut off, by cause
+    warnings: tuple[str, ...] = ()  # it goes on, but somebody should act: such as a certificate that ends soon
 
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused | Lost)
 Observation = Follow | Unfollow | StatusQuery
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
-Request = Start | Attach | Detach | Observation
+Request = Start | Attach | Renew | Detach | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Reply | Busy | Delivered | Gone | Refused | Status | StoredDeliveries | AppStatePart | NoAppState
+    Reply | Busy | Delivered | Gone | Refused | Renewed | Status | StoredDeliveries | AppStatePart | NoAppState
 )
 reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)

@@ -1,21 +1,21 @@
 """How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED or LOST and a reason.
 
-Links between processes, clients, and replicas that ask others for what they miss all dial here.
+Links between processes, clients, and replicas that ask others for what they miss all dial here. HELLO may hold a token:
+it is said when the other side has shown that it is a process of this cluster, and the one that was dialled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..security.tls import expect
-from .control import HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
-from .framing import Frame, FrameProtocol, frame
+from ..security.keyring import Keyring
+from .control import DECODE_ERRORS, HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
+from .framing import Frame, FrameProtocol, frame, ignore
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
@@ -43,27 +43,26 @@ class LostError(Exception):
 class Channel(FrameProtocol):
     """One connection to one process. Without `on_message`, frames after WELCOME are ignored: a link gets none."""
 
-    def __init__(self, hello: Hello, on_message: OnMessage | None) -> None:
+    def __init__(self, on_message: OnMessage | None) -> None:
         super().__init__(HELLO_LIMIT if on_message is None else _ANSWER_LIMIT)
         self.is_lost = asyncio.Event()
         self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
-        self._hello = hello
         self._handle = on_message
-        self._on_frame = self._on_welcome
 
     @property
-    def transport(self) -> asyncio.Transport:
-        assert self._transport is not None, "not connected yet"
-        return self._transport
+    def transport(self) -> asyncio.Transport | None:
+        """None when the connection has ended, or is ending."""
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.say(self._hello)
+        self._on_frame = self._on_welcome
 
     def _on_welcome(self, data: Frame) -> None:
         try:
             answer = welcome_decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             self._fail(ConnectionError(f"this is no node of an amcast cluster: {error}"))
             return
         if isinstance(answer, Refused):
@@ -71,14 +70,14 @@ class Channel(FrameProtocol):
         elif isinstance(answer, Lost):
             self._fail(LostError(answer))
         elif not self.welcomed.done():
-            self._on_frame = self._ignore if self._handle is None else self._on_answer
+            self._on_frame = ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)
 
     def _on_answer(self, data: Frame) -> None:
         assert self._handle is not None
         try:
             message = to_client_decoder.decode(data)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             self.refuse("not an answer")
             return
         self._handle(self, message)
@@ -89,20 +88,39 @@ class Channel(FrameProtocol):
         self.refuse(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.is_lost.set()
         if not self.welcomed.done():
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
             self.welcomed.exception()  # marks it as seen: after a failed handshake nobody waits for it
 
+    # -- a connection that has ended takes all of these, and does nothing
+
     def say(self, message: msgspec.Struct) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(frame(msgspec.msgpack.encode(message)))
+        if (transport := self.transport) is not None:
+            transport.write(frame(msgspec.msgpack.encode(message)))
+
+    def pause_reading(self) -> None:
+        if (transport := self.transport) is not None:
+            transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if (transport := self.transport) is not None:
+            transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
 
 async def dial(
     address: tuple[str, int],
     hello: Hello,
-    tls: ssl.SSLContext | None,
+    tls: Keyring | None,
     name: str | None,
     on_message: OnMessage | None = None,
 ) -> Channel:
@@ -110,11 +128,16 @@ async def dial(
     host, port = address
     async with asyncio.timeout(_CONNECT_TIMEOUT_S):
         transport, channel = await asyncio.get_running_loop().create_connection(
-            lambda: Channel(hello, on_message), host, port, ssl=tls, server_hostname="" if tls else None
+            lambda: Channel(on_message),
+            host,
+            port,
+            ssl=None if tls is None else tls.client,
+            server_hostname=None if tls is None else "",
         )
         try:
             if tls is not None:
-                expect(transport.get_extra_info("ssl_object"), "process", name)
+                tls.expect(transport.get_extra_info("ssl_object"), "process", name)
+            channel.say(hello)
             await channel.welcomed
         except BaseException:
             transport.abort()
@@ -161,7 +184,7 @@ async def converse(dial_: Callable[[OnMessage], Awaitable[Channel]]) -> AsyncIte
         yield conversation
     finally:
         lost.cancel()
-        channel.transport.abort()
+        channel.abort()
 
 
 async def ask(
@@ -180,4 +203,4 @@ async def ask(
         async with asyncio.timeout(timeout):
             return await answer
     finally:
-        channel.transport.abort()
+        channel.abort()

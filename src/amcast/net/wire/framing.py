@@ -8,7 +8,8 @@ from struct import Struct
 from typing import cast
 
 _LENGTH = Struct(">I")
-_BUFFER = 64 << 10  # bytes of each connection to begin with: it grows for larger frames
+_STRANGER_BUFFER = 4 << 10  # bytes, until it is known who sends
+_BUFFER = 64 << 10  # from then on: it grows for larger frames
 
 Frame = memoryview
 
@@ -17,25 +18,44 @@ def frame(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+def ignore(frame_: Frame) -> None:
+    """Before a subclass says what to do with frames, and after it has closed the connection."""
+
+
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Hands whole frames to `_on_frame`. They are views of the buffer, valid until the call returns."""
+    """Hands whole frames to `_on_frame`. They are views of the buffer, valid until the call returns.
+
+    Callers who never say anything must cost next to nothing, and nothing must be left of those that are gone. So there
+    is no buffer before the first bytes come, and an object refers to itself, by `_on_frame`, only while its connection
+    lasts: not before `connection_made`, which a failed TLS handshake never reaches, nor after `connection_lost`.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._buffer = bytearray(_BUFFER)
+        self._room = _STRANGER_BUFFER
+        self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = 0  # of the bytes that are not handled yet
         self._end = 0
         self._transport: asyncio.Transport | None = None
-        self._on_frame: Callable[[Frame], None] = self._ignore
-
-    def _ignore(self, frame_: Frame) -> None:
-        """Before a subclass says what to do with frames, and after it has closed the connection."""
+        self._on_frame: Callable[[Frame], None] = ignore
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_frame = ignore
+        self._transport = None
+
+    def _take_frames(self, limit: int, on_frame: Callable[[Frame], None]) -> None:
+        """From now on it is known who sends: the buffer may be larger, and frames up to this limit are taken."""
+        self._limit = limit
+        self._room = _BUFFER
+        self._on_frame = on_frame
+
     def get_buffer(self, sizehint: int) -> memoryview:
+        if not self._buffer:
+            self._replace_buffer(self._room)
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -70,8 +90,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
-            if len(self._buffer) > 4 * _BUFFER:
-                self._replace_buffer(_BUFFER)
+            if not self._room <= len(self._buffer) <= 4 * self._room:
+                self._replace_buffer(0)  # the next bytes get one of the right size
         elif needed > len(self._buffer) - self._start:
             if needed > len(self._buffer):
                 self._replace_buffer(1 << (needed - 1).bit_length())  # the next one may be a bit larger
@@ -88,6 +108,6 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def refuse(self, reason: str) -> None:
         """The other side broke a rule: the connection is closed. Subclasses tell the other side why."""
-        self._on_frame = self._ignore
+        self._on_frame = ignore
         if self._transport is not None:
             self._transport.close()

@@ -36,12 +36,19 @@ class SendBuffer:
         self._is_patient = is_patient
         self._frames: list[bytes] = []
         self._size = 0
+        self._delayed = 0  # bytes that are on their way in the emulation
         self._transport: asyncio.Transport | None = None
         self.dropped = 0
 
     @property
     def is_connected(self) -> bool:
         return self._transport is not None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was added and has not left yet."""
+        waiting = self._size + self._delayed
+        return waiting if self._transport is None else waiting + self._transport.get_write_buffer_size()
 
     def attach(self, transport: asyncio.Transport | None) -> None:
         self._transport = transport
@@ -90,8 +97,10 @@ class SendBuffer:
         if self._delay is None:
             transport.write(data)
         else:
+            self._delayed += len(data)
             self._delay.send(asyncio.get_running_loop(), self._write_late, data)
 
     def _write_late(self, data: bytes) -> None:
+        self._delayed -= len(data)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
