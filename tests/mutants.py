@@ -113,7 +113,7 @@ class DuplicateTwice(FastCast):
 
     def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if message.id not in self._tracked:
-            self._deliver(message, self._seen.timestamp(message.id) or 0, out)
+            self._deliver(message, 0, out)
         super()._on_known(sender, message, out)
 
 

@@ -189,7 +189,7 @@ class FlexCastAutomaton(GroupAutomaton):
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """Lines 1-2: the lca delivers at once."""
         if not self._seen.is_known(message.id):
-            self._seen.admit(message, 0)
+            self._seen.admit(message)
             self._deliver(message, out)
             self._flush_if_due(out)
 
@@ -214,7 +214,7 @@ class FlexCastAutomaton(GroupAutomaton):
         """Lines 3-6."""
         message = body.message
         if not is_flush(message.id):
-            self._seen.admit(message, 0)
+            self._seen.admit(message)
         pending = self._pending.setdefault(message.id, Pending())
         pending.message = message
         pending.notices.extend(body.notices)
