@@ -128,7 +128,7 @@ class NoAcks(FlexCastAutomaton):
 
 class NoNotifs(FlexCastAutomaton):
     def _notify(
-        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
+        self, name: int, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
         return ()
 

@@ -131,7 +131,7 @@ class LyingClient(Process):
         """Any wire message of the protocol: one that clients send, with any fields, or one that only groups send."""
         rng, message = self._rng, self._message()
         out.announce_all(unpack(message))
-        kinds = (*self._spec.client_messages, Start)
+        kinds: tuple[type[Wire], ...] = (*self._spec.client_messages, Start)
         of_groups = [each for each in self._spec.samples if not isinstance(each, kinds)]
         wire = rng.choice(of_groups) if of_groups and rng.random() < 0.3 else self._wire(rng.choice(kinds), message)
         out.send_all(rng.sample(self._topology.processes, rng.randint(1, len(self._topology.processes))), wire)
