@@ -63,6 +63,10 @@ class Rights:
     def may_send(self, dst: tuple[GroupId, ...]) -> bool:
         return self._send is None or self._send.issuperset(dst)
 
+    @property
+    def may_send_anything(self) -> bool:
+        return self._send is None or bool(self._send)
+
     def may_follow(self, group: GroupId) -> bool:
         return self._follow is None or group in self._follow
 
