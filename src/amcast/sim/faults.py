@@ -303,15 +303,16 @@ def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng:
     more = Random(rng.getrandbits(64))
     faults += _draw_more(topology, kinds, size, faults, more)
     faults.sort(key=lambda fault: fault.at_us)
-    return FaultPlan((*_draw_liars(topology, kinds, more), *faults[: size.faults_max]))
+    liars = _draw_liars(topology, kinds, more)
+    return FaultPlan((*liars, *faults[: size.faults_max - len(liars)]))
 
 
 def _draw_liars(topology: Topology, kinds: tuple[str, ...], rng: Random) -> list[Liar]:
     """In one of three runs; in all of them if nothing else goes wrong. One client at least tells the truth."""
-    if Liar.kind not in kinds or (len(kinds) > 1 and rng.random() < 0.67):
-        return []
     clients = topology.clients
-    return [Liar(0, client) for client in sorted(rng.sample(clients, rng.randint(1, max(1, len(clients) - 1))))]
+    if Liar.kind not in kinds or len(clients) < 2 or (len(kinds) > 1 and rng.random() < 0.67):
+        return []
+    return [Liar(0, client) for client in sorted(rng.sample(clients, rng.randint(1, len(clients) - 1)))]
 
 
 def _draw_more(
