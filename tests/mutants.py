@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
+
+from msgspec import structs
 
 from amcast.consensus import Decision, Learner
 from amcast.consensus.multipaxos.acceptor import Acceptor
@@ -22,17 +24,19 @@ from amcast.core import (
     SeenMessages,
     Timestamp,
     Topology,
+    Wire,
     clock_of,
 )
 from amcast.errata.fastcast import LateSoft, NoPendingHard
 from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
 from amcast.protocols._adapter import Frame, FromGroup, ReplicatedAutomaton, Submit
-from amcast.protocols.fastcast import FastCast
+from amcast.protocols.fastcast import FastCast, SyncReject
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.protocols.optimistic import Optimistic
 from amcast.protocols.optimistic.merge import Admission, Merger
 from amcast.protocols.optimistic.source import Source
+from amcast.protocols.skeen import SendHard, SkeenAutomaton
 from amcast.sim import PlanSize, Scenario
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_scenario
@@ -89,6 +93,47 @@ def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng:
     return made
 
 
+class OneIdOneMessage(SkeenAutomaton):
+    """Takes every stamp under an id for one of the message that it has under this id."""
+
+    def _on_hard(self, source: GroupId, body: SendHard, out: GroupOutbox) -> None:
+        if body.id in self._messages:
+            body = structs.replace(body, digest=self._stamps[body.id][self._group][1])
+        super()._on_hard(source, body, out)
+
+
+def one_id_one_message(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made: Any = protocol("basecast").build(process, topology, config, rng)
+    made._automaton.__class__ = OneIdOneMessage
+    return made
+
+
+class DropsNothing(FastCast):
+    """Waits for every timestamp, even if the group that should give it has said that it never will."""
+
+    def _drop(self, id_: MessageId) -> None:
+        """A liar's message stays."""
+
+
+class BelievesGuesses(FastCast):
+    """Takes a message that is rejected for one that was delivered by its guess, as if clients told the truth."""
+
+    def _apply_reject(self, entry: SyncReject) -> None:
+        tracked = self._tracked.get(entry.id)
+        if tracked is not None and entry.group in tracked.soft:
+            tracked.synced.setdefault(entry.group, tracked.soft[entry.group])
+            self._settle(entry.id, tracked)
+        else:
+            super()._apply_reject(entry)
+
+
+class Credulous(ProtocolSpec):
+    """Takes from clients whatever they send."""
+
+    def problem_with(self, client: ProcessId, message: Wire, topology: Topology) -> str | None:
+        return None
+
+
 class NothingSeen(SeenMessages):
     def is_known(self, message: MessageId) -> bool:
         return False
@@ -113,7 +158,7 @@ class DuplicateTwice(FastCast):
 
     def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if message.id not in self._tracked:
-            self._deliver(message, self._seen.timestamp(message.id) or 0, out)
+            self._deliver(message, 0, out)
         super()._on_known(sender, message, out)
 
 
@@ -128,7 +173,7 @@ class NoAcks(FlexCastAutomaton):
 
 class NoNotifs(FlexCastAutomaton):
     def _notify(
-        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
+        self, name: int, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
         return ()
 
@@ -197,14 +242,17 @@ class Mutant:
     kinds: tuple[str, ...] = KINDS
     groups: int | None = None
     size: PlanSize = SIZE
+    spec_type: type[ProtocolSpec] = ProtocolSpec
 
     def scenario(self, seed: int) -> Scenario:
         return fuzz_scenario(self.base, seed, self.kinds, groups=self.groups, size=self.size)
 
     def spec(self) -> ProtocolSpec:
-        return replace(protocol(self.base), build=self.build)
+        base = protocol(self.base)
+        return self.spec_type(**{each.name: getattr(base, each.name) for each in fields(base)} | {"build": self.build})
 
 
+LIES = ("lying-client",)
 ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps"})
 MUTANTS = (
     Mutant("no-pending-hard", "fastcast", NoPendingHard, ORDER),
@@ -234,5 +282,17 @@ MUTANTS = (
     Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
     Mutant("forgets-debts", "multipaxos", ForgetsDebts, frozenset({"positions", "validity", "agreement"})),
     Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
+    Mutant("one-id-one-message", "basecast", one_id_one_message, ORDER | {"agreement", "integrity"}, LIES),
+    Mutant("drops-nothing", "fastcast", DropsNothing, frozenset({"liveness"}), LIES),
+    Mutant("believes-guesses", "fastcast", BelievesGuesses, ORDER | {"agreement", "liveness"}, LIES, groups=2),
+    Mutant(
+        "credulous",
+        "flexcast",
+        build_with(FlexCastAutomaton),
+        ORDER | {"integrity", "liveness", "invariant"},
+        LIES,
+        groups=1,
+        spec_type=Credulous,
+    ),
     Mutant("skipped-sender", "oam", SkippedSender, ORDER | {"invariant", "agreement"}, groups=3),
 )

@@ -94,7 +94,7 @@ class ChainAutomaton(GroupAutomaton):
             self._go_on(out)
 
     def _take(self, message: AppMessage, out: GroupOutbox) -> None:
-        self._seen.admit(message, 0)
+        self._seen.admit(message)
         self._waiting[message.id] = message
         self._go_on(out)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from amcast.core import AppMessage, MessageId, Outbox, ProcessId, UsageError, Wire, grid, message_id, seq_of, unpack
-from amcast.protocols import Client, ClientConfig, Reply, Start, _client, protocol
+from amcast.core.ids import UNSETTLED_MAX
+from amcast.protocols import Client, ClientConfig, Reply, Start, _client, problem_with_number, protocol
 
 RETRY, SEND = "client.retry", "client.send"
 
@@ -195,3 +197,27 @@ def test_messages_of_an_old_id_are_sent_again_the_way_they_entered(name: str, mo
     again = [call.args for call in changing.out.send_all.call_args_list if old[0].id in call.args[1].about()]
     receivers = {tuple(to) for to, _ in again}
     assert receivers == {changing.topology.members(1), changing.topology.members(2)}  # its source, and who is silent
+
+
+def test_a_client_with_too_many_messages_without_an_answer_goes_on_under_another_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changing = Changing(monkeypatch, batch=1)
+    changing.client._ahead_limit, changing.client._ask_ahead = 4, 3
+    first = changing.send(3)
+    changing.client.on_timer(SEND, changing.out)
+    changing.answer(first[0].id)
+    changing.send(2)
+    assert changing.asked == 1, "the fifth is four ahead of the second, which has no answer"
+    changing.client.no_id = "all are down"
+    with pytest.raises(UsageError, match="has 4 messages without an answer, and got no other id: all are down"):
+        changing.client.new_message((1, 2), b"")
+    changing.client.take_id(TWO)
+    assert changing.send()[0].id == message_id(TWO, 0)
+
+
+def test_groups_take_what_an_honest_client_sends_at_most() -> None:
+    assert problem_with_number(AppMessage(message_id(ONE, UNSETTLED_MAX - 1), (1,), b"", 0)) is None
+    ahead = AppMessage(message_id(ONE, UNSETTLED_MAX), (1,), b"", 0)
+    assert "too far ahead" in str(problem_with_number(ahead))
+    assert problem_with_number(msgspec.structs.replace(ahead, settled=1)) is None

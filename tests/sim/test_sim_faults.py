@@ -21,6 +21,7 @@ from amcast.sim.faults import (
     CrashLeader,
     CutLeader,
     Duplicating,
+    Liar,
     Lossy,
     Partition,
     Pause,
@@ -53,6 +54,7 @@ EVERY_FAULT: list[tuple[AnyFault, str]] = [
     (Duplicating(5, 0.25, 90), "t=5 us: links duplicate 25% for 90 us"),
     (Reordering(5, 0.25, 7, 90), "t=5 us: links hold 25% up by up to 7 us for 90 us"),
     (Skew(5, 0, -7, 0.05), "t=5 us: g1.p0's clock is off by -7 us, drifts +5.0%"),
+    (Liar(0, 6), "t=0 us: c6 lies"),
 ]
 
 

@@ -5,7 +5,7 @@ from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
 from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
 from .latency import PRESETS, Latency, latency_preset
-from .message import AppMessage, Record, Wire, app_message
+from .message import AppMessage, Record, Wire, app_message, digest
 from .pending import PendingSet
 from .process import Outbox, Process, TimerKey
 from .quorum import VoteCounter, majority
@@ -39,6 +39,7 @@ __all__ = [
     "app_message",
     "clock_of",
     "delivery_runs",
+    "digest",
     "encode",
     "grid",
     "latency_preset",

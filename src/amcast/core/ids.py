@@ -19,6 +19,9 @@ PROCESS_ID_LIMIT = 1 << 24  # a ballot keeps its owner in 24 bits
 CLIENT_ID_LIMIT = 1 << 37  # for clients that get their id from a running cluster: what a message id leaves for it
 GROUP_ID_LIMIT = 1 << 16  # a timestamp keeps its group in 16 bits
 SEQ_LIMIT = 1 << SEQ_BITS
+# So far ahead of the first message without an answer may a sender's messages be: what a group remembers of a sender
+# that never says that anything is settled takes a bit for each.
+UNSETTLED_MAX = 1 << 17
 
 
 def message_id(sender: ProcessId, seq: int) -> MessageId:

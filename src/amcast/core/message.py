@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -17,7 +18,8 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an application multicasts.
 
     `settled` bounds what replicas must remember: the sender knows that its messages with a lower sequence number
-    were delivered in all their groups, so a copy of one of them that still turns up is stale.
+    were delivered in all their groups, so a copy of one of them that still turns up is stale. Replicas believe it as
+    far as it concerns copies from this sender, and no further.
     """
 
     id: MessageId
@@ -48,6 +50,19 @@ def app_message(sender: ProcessId, seq: int, dst: Sequence[GroupId], payload: by
             f"a payload of {len(payload)} bytes is over the limit of {PAYLOAD_LIMIT}: split it, or send a reference"
         )
     return AppMessage(message_id(sender, seq), tuple(sorted(set(dst))), payload, settled)
+
+
+_encode_dst = msgspec.msgpack.Encoder().encode
+
+
+def digest(message: AppMessage) -> bytes:
+    """Tells messages apart that a client gave the same id: what they say, and to which groups.
+
+    Nobody finds two messages with the same digest.
+    """
+    hashed = blake2b(_encode_dst((message.id, message.dst, message.count)), digest_size=16)
+    hashed.update(message.payload)
+    return hashed.digest()
 
 
 class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -40,6 +40,11 @@ class PendingSet:
             self._bound[message] = final
             heappush(self._heap, (final, message))
 
+    def discard(self, message: MessageId) -> None:
+        """A message that will never be final."""
+        del self._bound[message]
+        self._final.discard(message)
+
     def pop_deliverable(self) -> tuple[MessageId, Timestamp] | None:
         """The message with the smallest timestamp, if that timestamp is final."""
         while self._heap:

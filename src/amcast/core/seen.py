@@ -1,77 +1,84 @@
 """The messages of each sender that a group has seen, so that a message that is sent again is ordered once.
 
 It is part of the replicated state: only decided entries change it. The `settled` mark in the sender's messages bounds
-it: remembered are about the messages that a sender has in flight, with the timestamp that this group gave to each.
+it: below the mark everything counts as known, above it there is a bit for each sequence number. A sender that never
+settles is bounded as well, since nobody takes a message that is `UNSETTLED_MAX` or more ahead of its own mark.
+
+A sender may lie about its mark. Then messages of its own that the group never saw count as known and are not ordered.
+That is all: nothing here says that a message below the mark was delivered, or ever existed.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId, sender_of, seq_of
+from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId
 from .message import AppMessage
-from .timestamps import Timestamp
-
-_SLACK = 16
 
 
 class SeenOfSender(msgspec.Struct, array_like=True):
-    settled: int
-    seen: dict[int, Timestamp]  # sequence number -> timestamp given here
+    """As it is in a snapshot."""
 
-    def admit(self, seq: int, settled: int, ts: Timestamp) -> None:
-        seen = self.seen
-        seen[seq] = ts
-        if settled > self.settled:
-            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-            if settled > seq:
-                settled = seq
-            self.settled = settled
-            # Only when half of what is kept must be settled: so the clean-up costs a constant for each message.
-            if len(seen) > 2 * (seq - settled) + _SLACK:
-                self.seen = {each: given for each, given in seen.items() if each >= settled}
+    settled: int
+    bits: bytes  # little-endian: bit i is the sequence number settled + i
+
+
+class _Sender:
+    __slots__ = ("bits", "settled")
+
+    def __init__(self, settled: int = 0, bits: int = 0) -> None:
+        self.settled = settled
+        self.bits = bits
+
+    def is_known(self, seq: int) -> bool:
+        ahead = seq - self.settled
+        return ahead < 0 or self.bits >> ahead & 1 == 1
+
+    def admit(self, seq: int, settled: int) -> None:
+        # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
+        passed = (settled if settled < seq else seq) - self.settled
+        if passed > 0:
+            self.settled += passed
+            self.bits >>= passed
+        if seq >= self.settled:
+            self.bits |= 1 << (seq - self.settled)
 
 
 class SeenMessages:
     def __init__(self) -> None:
-        self._senders: dict[ProcessId, SeenOfSender] = {}
+        self._senders: dict[ProcessId, _Sender] = {}
 
     def is_known(self, message: MessageId) -> bool:
         sender = self._senders.get(message >> SEQ_BITS)
-        if sender is None:
-            return False
-        seq = message & SEQ_MASK
-        return seq < sender.settled or seq in sender.seen
+        return sender is not None and sender.is_known(message & SEQ_MASK)
 
-    def is_settled(self, message: MessageId) -> bool:
-        sender = self._senders.get(sender_of(message))
-        return sender is not None and seq_of(message) < sender.settled
-
-    def timestamp(self, message: MessageId) -> Timestamp | None:
-        sender = self._senders.get(sender_of(message))
-        return None if sender is None else sender.seen.get(seq_of(message))
-
-    def admit(self, message: AppMessage, ts: Timestamp) -> None:
+    def admit(self, message: AppMessage) -> None:
         """Remembers a message that was ordered, and forgets what its sender says is settled."""
         sender = self._senders.get(message.id >> SEQ_BITS)
         if sender is None:
-            sender = self._senders[message.id >> SEQ_BITS] = SeenOfSender(0, {})
-        sender.admit(message.id & SEQ_MASK, message.settled, ts)
+            sender = self._senders[message.id >> SEQ_BITS] = _Sender()
+        sender.admit(message.id & SEQ_MASK, message.settled)
 
-    def admit_new(self, message: AppMessage, ts: Timestamp) -> bool:
+    def admit_new(self, message: AppMessage) -> bool:
         """Admits the message if it is not known yet. True if it was new."""
         id_ = message.id
         seq = id_ & SEQ_MASK
         sender = self._senders.get(id_ >> SEQ_BITS)
         if sender is None:
-            sender = self._senders[id_ >> SEQ_BITS] = SeenOfSender(0, {})
-        elif seq < sender.settled or seq in sender.seen:
+            sender = self._senders[id_ >> SEQ_BITS] = _Sender()
+        elif sender.is_known(seq):
             return False
-        sender.admit(seq, message.settled, ts)
+        sender.admit(seq, message.settled)
         return True
 
     def dump(self) -> dict[ProcessId, SeenOfSender]:
-        return self._senders
+        return {
+            process: SeenOfSender(sender.settled, sender.bits.to_bytes((sender.bits.bit_length() + 7) // 8, "little"))
+            for process, sender in self._senders.items()
+        }
 
     def load(self, senders: dict[ProcessId, SeenOfSender]) -> None:
-        self._senders = senders
+        self._senders = {
+            process: _Sender(sender.settled, int.from_bytes(sender.bits, "little"))
+            for process, sender in senders.items()
+        }

@@ -28,14 +28,11 @@ class NoPendingHard(FastCast):
             return
         self._hard_clock += 1
         own = timestamp(self._hard_clock, self._group)
-        self._seen.admit(message, own)
+        self._seen.admit(message)
         tracked = self._track(message.id)
         tracked.message = message
-        tracked.hard[self._group] = own
-        for group in message.dst:
-            if group != self._group and self._log.is_leader:
-                self._hard_out.setdefault(group, []).append((message.id, own))
-        for ts in (*tracked.soft.values(), *tracked.synced.values()):
+        self._give(message, own, tracked)
+        for ts, _ in (*tracked.soft.values(), *tracked.synced.values()):
             self._enter(message.id, min(ts, own))
         self._settle(message.id, tracked)
 
@@ -52,17 +49,17 @@ class NoPendingHard(FastCast):
         super()._apply_sync_hard(group, stamps)
 
     def _enter_if_set(self, stamps: tuple[Stamp, ...]) -> None:
-        for id_, ts in stamps:
+        for id_, ts, _ in stamps:
             tracked = self._tracked.get(id_)
             if tracked is not None and tracked.message is not None:
-                self._enter(id_, min(ts, tracked.hard[self._group]))
+                self._enter(id_, min(ts, tracked.hard[self._group][0]))
 
 
 class LateSoft(FastCast):
     """As published: a soft timestamp that is ordered after its message is final enters the buffer, and stays."""
 
     def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
-        for id_, ts in stamps:
+        for id_, ts, _ in stamps:
             is_delivered = id_ not in self._tracked and self._seen.is_known(id_)
             if is_delivered and id_ not in self._pending:
                 self._pending.add(id_, ts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..core import AppMessage, GroupId, MessageId
+from ..core import AppMessage, GroupId
 from ..protocols import GroupOutbox
-from ..protocols._history import History, HistoryItem, is_flush
+from ..protocols._history import History, HistoryItem, Name, is_flush
 from ..protocols.flexcast import Ack, FlexCastAutomaton, Notice, Pending
 from ._erratum import Directed, Erratum
 
@@ -14,7 +14,7 @@ _NEVER = 1 << 30
 
 class EarlyAckLost(FlexCastAutomaton):
     def _on_ack(self, source: GroupId, body: Ack) -> None:
-        pending = self._pending.get(body.id)
+        pending = self._pending.get(body.name)
         if pending is not None and pending.message is not None:
             super()._on_ack(source, body)
 
@@ -25,7 +25,7 @@ class WaitsForHigher(FlexCastAutomaton):
 
 
 class ServesOneNotif(FlexCastAutomaton):
-    def _serve_notifs(self, delivered: MessageId, out: GroupOutbox) -> None:
+    def _serve_notifs(self, delivered: Name, out: GroupOutbox) -> None:
         for waiting in self._waiting:
             if delivered in waiting.open:
                 waiting.open.remove(delivered)
@@ -49,11 +49,11 @@ class ReplacedHistory(History):
         self._edges.add(item)
         return super().add(item)
 
-    def directly_before(self, id_: MessageId) -> list[MessageId]:
-        known = self._items.get(id_, [])
-        self._items[id_] = [item for item in known if item in self._edges]
-        found = super().directly_before(id_)
-        self._items[id_] = known
+    def directly_before(self, name: Name) -> list[Name]:
+        known = self._items.get(name, [])
+        self._items[name] = [item for item in known if item in self._edges]
+        found = super().directly_before(name)
+        self._items[name] = known
         return found
 
 
@@ -73,10 +73,10 @@ class AckPerGroup(FlexCastAutomaton):
 
 
 class ForgetsFirst(FlexCastAutomaton):
-    def _pass_on(self, message: AppMessage, out: GroupOutbox) -> None:
+    def _pass_on(self, message: AppMessage, name: Name, out: GroupOutbox) -> None:
         if is_flush(message.id):
             self._collect(message.id)
-        super()._pass_on(message, out)
+        super()._pass_on(message, name, out)
 
 
 def _directed(groups: int, script: str, published: type[FlexCastAutomaton], flush_every: int = _NEVER) -> Directed:

@@ -6,7 +6,14 @@ What a protocol in a package of its own needs is all here (see CONTRIBUTING.md, 
 from ._adapter import Frame, StreamAck, Submit, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import Client, ClientConfig, Ingress, IngressGroups, destinations, start_all
-from ._messages import ClientMessage, IngressMessage, Reply, Start
+from ._messages import (
+    ClientMessage,
+    IngressMessage,
+    Reply,
+    Start,
+    problem_with_destinations,
+    problem_with_number,
+)
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
 from .registry import PROTOCOLS, installed, markdown_table, protocol, select
@@ -36,6 +43,8 @@ __all__ = [
     "installed",
     "make_log",
     "markdown_table",
+    "problem_with_destinations",
+    "problem_with_number",
     "protocol",
     "replicate",
     "select",

@@ -8,6 +8,8 @@ the sequence number below which all of the client's messages are settled, so tha
 The sequence numbers of a sender id are many, but not endless. When three quarters are used, the client asks its driver
 for another id. It changes to it when it has no message in flight, since order is kept between messages of one id only.
 A client that always has some in flight changes when the numbers are used up, and the old id ends with its last reply.
+Groups take no message that is too far ahead of the first one without an answer (`UNSETTLED_MAX`): a client that gets so
+far, say since one group is down, changes its id in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from ..core import (
     seq_of,
 )
 from ..core.errors import UsageError
-from ..core.ids import SEQ_BITS, SEQ_LIMIT
+from ..core.ids import SEQ_BITS, SEQ_LIMIT, UNSETTLED_MAX
 from ..core.message import PAYLOAD_LIMIT
 from ._messages import Reply, Start
 
@@ -107,6 +109,8 @@ class Client(Process):
         self._earlier: dict[ProcessId, int] = {}  # ids that it has changed from -> messages that wait for answers
         self._seq_limit = ID_MESSAGES
         self._ask_from = ID_MESSAGES * 3 // 4
+        self._ahead_limit = UNSETTLED_MAX
+        self._ask_ahead = UNSETTLED_MAX * 3 // 4
         self._next_seq = 0
         self._settled = 0  # all sequence numbers below are done
         self._checked: dict[tuple[GroupId, ...], tuple[GroupId, ...]] = {}  # destinations as given -> sorted, checked
@@ -125,7 +129,8 @@ class Client(Process):
         return self.new_messages(((dst, payload),))[0]
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
-        if self._next_seq + len(wanted) > self._ask_from:
+        last = self._next_seq + len(wanted)
+        if last > self._ask_from or last - self._settled > self._ask_ahead:
             self._change_id_for(len(wanted))
         seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
         largest = max([len(payload) for _, payload in wanted], default=0)
@@ -136,16 +141,17 @@ class Client(Process):
 
     def _change_id_for(self, count: int) -> None:
         """Before so many messages are made. An error if there are no numbers for them."""
-        is_used_up = self._next_seq + count > self._seq_limit
+        last = self._next_seq + count
+        is_used_up = last > self._seq_limit or last - self._settled > self._ahead_limit
         if self._spare_id is None:
             self.ask_for_id()
         elif is_used_up or not self.outstanding:
             self._change_id(self._spare_id)
-            is_used_up = count > self._seq_limit
+            is_used_up = count > min(self._seq_limit, self._ahead_limit)
         if is_used_up:
-            raise UsageError(
-                f"this client has used up the {self._seq_limit:,} numbers of its id, and got no other id: {self.no_id}"
-            )
+            numbers = f"used up the {self._seq_limit:,} numbers of its id"
+            many = numbers if last > self._seq_limit else f"{self._ahead_limit:,} messages without an answer"
+            raise UsageError(f"this client has {many}, and got no other id: {self.no_id}")
 
     def _change_id(self, id_: ProcessId) -> None:
         old, self._process, self._spare_id = self._process, id_, None

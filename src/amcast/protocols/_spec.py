@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
 from ..core import Codec, GroupId, Process, ProcessId, Topology, Wire, app_message
 from ._client import Ingress, IngressGroups, destinations
-from ._messages import ClientMessage
+from ._messages import ClientMessage, IngressMessage, Start
 from ._replica import ReplicaConfig
 
 Build = Callable[[ProcessId, Topology, Any, Random], Process]
@@ -44,6 +45,21 @@ class ProtocolSpec:
     ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration
     ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
     ingress_messages: Any = None  # the union of what clients send then, each an `IngressMessage`
+
+    @cached_property
+    def client_messages(self) -> tuple[type[IngressMessage], ...]:
+        """What a group takes from clients. Everything else comes from other processes alone."""
+        own = self.ingress_messages
+        return (Start,) if own is None else get_args(own) or (own,)
+
+    def problem_with(self, client: ProcessId, message: Wire, topology: Topology) -> str | None:
+        """Why a group refuses this message from a client; none if it takes it. Drivers ask before the process gets it,
+        and see to what a message's size and a client's rights allow."""
+        if not isinstance(message, self.client_messages):
+            return f"no client sends {message.__struct_config__.tag} in {self.name}"
+        if not self.takes_batches and any(each.count != 1 for each in message.handed_over()):
+            return f"{self.name} orders each message by itself: no batch, please"
+        return message.problem(client, topology)
 
     @property
     def takes_batches(self) -> bool:

@@ -26,8 +26,14 @@ Where this departs from the paper:
 - SYNC-HARD is proposed for every message, but lazily when the guess was right: delivery does not wait for it, and the
   log alone holds all that a replica needs that missed a SEND-HARD or takes over as leader.
 - A timestamp is (clock, group): no ties.
-- What is lost is said again, by the leader of a group that waits. A group that has forgotten a message because it is
-  settled says so; then the waiting group delivered it by its guess, and the guess in its log is the true one.
+- What is lost is said again, by the leader of a group that waits. A group keeps the timestamp that it gave until the
+  log of every other destination has it (SYNCED), whatever the client says: a leader may ask for it that took over after
+  its group had delivered the message by a guess.
+- **Clients are not believed.** One may give two messages the same id, or say that messages are settled which nobody has
+  seen. So a timestamp names its message by a digest as well, and a group that is asked for one that it never gave,
+  since it has ordered another message with this id or counts the id as settled, says so with REJECT. The asking group
+  orders that in its log. Unless the log has the timestamp already (then the one who asked was behind), the message
+  can't become final anywhere, and every destination drops it: what is delivered is the same message in all of them.
 """
 
 from __future__ import annotations
@@ -52,17 +58,21 @@ from ..core import (
     Topology,
     Wire,
     clock_of,
+    digest,
     encode,
     timestamp,
 )
-from ..core.ids import GROUP_ID_LIMIT
+from ..core.ids import GROUP_ID_LIMIT, SEQ_BITS
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 _RESEND = "fastcast.resend"
 
-Stamp = tuple[MessageId, Timestamp]
+Given = tuple[Timestamp, bytes]  # a timestamp, and the digest of the message that it was given to
+Stamp = tuple[MessageId, Timestamp, bytes]
+_LOCAL = b""  # for the digest of a message that no other group has to recognise
+_KEPT_TICKS = 4  # periods after which a timestamp that is kept is sent again
 
 
 class FastCastConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +84,7 @@ class SendSoft(Wire, frozen=True, tag="SEND-SOFT"):
     stamps: tuple[Stamp, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple([id_ for id_, _ in self.stamps])
+        return tuple([stamp[0] for stamp in self.stamps])
 
 
 class SendHard(Wire, frozen=True, tag="SEND-HARD"):
@@ -82,13 +92,25 @@ class SendHard(Wire, frozen=True, tag="SEND-HARD"):
     stamps: tuple[Stamp, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple([id_ for id_, _ in self.stamps])
+        return tuple([stamp[0] for stamp in self.stamps])
 
 
-class Settled(Wire, frozen=True, tag="SETTLED"):
-    """All destinations have delivered this message, and the sender of this has forgotten its timestamp."""
+class Synced(Wire, frozen=True, tag="SYNCED"):
+    """The log of `group` has the hard timestamps that the receiver's group gave these messages."""
+
+    group: GroupId
+    ids: tuple[MessageId, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return self.ids
+
+
+class Reject(Wire, frozen=True, tag="REJECT"):
+    """The sender's group keeps no timestamp of this message for the receiver's: that one's log has it, or none will
+    ever be given."""
 
     id: MessageId
+    digest: bytes
 
     def about(self) -> tuple[MessageId, ...]:
         return (self.id,)
@@ -112,13 +134,21 @@ class SyncHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync
     stamps: tuple[Stamp, ...]
 
 
-FastCastMessage = SendSoft | SendHard | Settled
-_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard])
+class SyncReject(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-reject"):
+    """Another group has said REJECT."""
+
+    group: GroupId
+    id: MessageId
+    digest: bytes
+
+
+FastCastMessage = SendSoft | SendHard | Synced | Reject
+_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard | SyncReject])
 
 
 def _highest_clock(stamps: Sequence[Stamp]) -> int:
     highest = 0
-    for _, ts in stamps:
+    for _, ts, _ in stamps:
         if ts > highest:
             highest = ts
     return highest // GROUP_ID_LIMIT
@@ -128,25 +158,42 @@ class Tracked(msgspec.Struct, array_like=True):
     """A message on its way: the timestamps known of it. `soft` and `synced` come from the log, `hard` from anywhere."""
 
     message: AppMessage | None = None  # None: others know it, this group's SET-HARD is still to come
-    soft: dict[GroupId, Timestamp] = {}
-    hard: dict[GroupId, Timestamp] = {}
-    synced: dict[GroupId, Timestamp] = {}
+    digest: bytes = _LOCAL
+    soft: dict[GroupId, Given] = {}
+    hard: dict[GroupId, Given] = {}
+    synced: dict[GroupId, Given] = {}
     ticks: int = 0
 
     def final(self, own_group: GroupId) -> Timestamp | None:
         """Task 6 and 7: every destination's timestamp is in the log, as a hard one or as a guess that was right."""
         assert self.message is not None
-        hard = self.hard
+        hard, digest = self.hard, self.digest
         final = 0
         for group in self.message.dst:
-            ts = self.synced.get(group)
-            if ts is None:
-                ts = hard.get(group)
-                if ts is None or (group != own_group and self.soft.get(group) != ts):
+            given = self.synced.get(group)
+            if given is None:
+                given = hard.get(group)
+                if given is None or (group != own_group and self.soft.get(group) != given):
                     return None
-            if ts > final:
-                final = ts
+            if given[1] != digest:
+                return None  # the group has another message with this id, and will say so
+            if given[0] > final:
+                final = given[0]
         return final
+
+    def lacks(self, group: GroupId, digest: bytes) -> bool:
+        """Whether this is the message with this digest, and the log lacks that destination's timestamp of it."""
+        is_it = self.message is not None and self.digest == digest and group in self.message.dst
+        given = self.synced.get(group)
+        return is_it and (given is None or given[1] != digest)
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """A timestamp that this group gave, and the destinations whose logs are not known to have it."""
+
+    given: Given
+    groups: list[GroupId]
+    ticks: int = 0
 
 
 class FastCastState(msgspec.Struct, array_like=True):
@@ -154,7 +201,8 @@ class FastCastState(msgspec.Struct, array_like=True):
     seen: dict[ProcessId, SeenOfSender]
     pending: list[tuple[MessageId, Timestamp, bool]]
     tracked: dict[MessageId, Tracked]
-    ahead: dict[MessageId, dict[GroupId, Timestamp]]
+    ahead: dict[MessageId, dict[GroupId, Given]]
+    kept: dict[MessageId, Kept]
     deliveries: DeliveriesState
 
 
@@ -175,14 +223,18 @@ class FastCast(Replica):
         self._tracked: dict[MessageId, Tracked] = {}
         # Delivered by a guess that was right, before the log had the hard timestamps: a leader must see to it that the
         # log gets them, for replicas that missed a SEND-HARD.
-        self._ahead: dict[MessageId, dict[GroupId, Timestamp]] = {}
+        self._ahead: dict[MessageId, dict[GroupId, Given]] = {}
+        # The timestamps are the log's. Who has them, each replica hears by itself.
+        self._kept: dict[MessageId, Kept] = {}
         # Volatile, of a leader: what it has stamped and proposed, and its guess of the clock
         self._soft_clock = 0
         self._stamped: set[MessageId] = set()
-        self._soft_proposed: dict[GroupId, dict[MessageId, Timestamp]] = {}
+        self._soft_proposed: dict[GroupId, dict[MessageId, Given]] = {}
         self._hard_proposed: dict[GroupId, set[MessageId]] = {}
+        self._reject_proposed: set[MessageId] = set()
         self._soft_out: dict[GroupId, list[Stamp]] = {}
         self._hard_out: dict[GroupId, list[Stamp]] = {}
+        self._synced_out: dict[GroupId, list[MessageId]] = {}
 
     # -- inputs
 
@@ -206,8 +258,10 @@ class FastCast(Replica):
                 self._on_send_soft(sender, message, out)
             case Start():
                 self._on_starts(sender, message.messages, out)
-            case Settled():
-                self._on_settled(sender, message, out)
+            case Synced():
+                self._on_synced(sender, message)
+            case Reject():
+                self._on_reject(sender, message, out)
             case _:
                 return
         self._flush(out)
@@ -236,19 +290,22 @@ class FastCast(Replica):
 
     def _guess(self, message: AppMessage) -> None:
         guess = timestamp(self._soft_clock + self._config.wrong_guesses, self._group)
+        stamp = (message.id, guess, digest(message))
         for group in message.dst:
             if group != self._group:
-                self._soft_out.setdefault(group, []).append((message.id, guess))
+                self._soft_out.setdefault(group, []).append(stamp)
 
     def _on_known(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         """A client tries again, or another group waits for this one's timestamp."""
-        if self._topology.group_of(sender) is None:
+        if self._topology.group_of(sender) in (None, self._group):
             if message.id not in self._tracked:
-                self._reply(message.sender, message.id, (self._group,))
-        elif self._seen.is_settled(message.id) and message.id not in self._tracked:
-            out.send(sender, Settled(message.id))
-        elif (own := self._seen.timestamp(message.id)) is not None:
-            out.send(sender, SendHard(self._group, ((message.id, own),)))
+                self._reply(message.sender, message.id, self._own_groups)
+            return
+        kept, name = self._kept.get(message.id), digest(message)
+        if kept is not None and kept.given[1] == name:
+            out.send(sender, SendHard(self._group, ((message.id, *kept.given),)))
+        elif self._log.is_leader:
+            out.send(sender, Reject(message.id, name))
 
     def _on_send_soft(self, sender: ProcessId, message: SendSoft, out: Outbox) -> None:
         """Task 2."""
@@ -260,9 +317,9 @@ class FastCast(Replica):
         proposed = self._soft_proposed.setdefault(message.group, {})
         new: list[Stamp] = []
         for stamp in message.stamps:
-            id_, ts = stamp
+            id_, ts, name = stamp
             if id_ not in proposed and (id_ in self._tracked or not self._seen.is_known(id_)):
-                proposed[id_] = ts
+                proposed[id_] = (ts, name)
                 new.append(stamp)
         clock = _highest_clock(message.stamps)
         if clock > self._soft_clock:
@@ -277,48 +334,78 @@ class FastCast(Replica):
             return
         new: list[Stamp] = []
         for stamp in message.stamps:
-            id_, ts = stamp
+            id_, ts, name = stamp
             tracked = self._tracked.get(id_)
             if tracked is None:
                 if self._seen.is_known(id_):
-                    continue  # delivered
+                    self._on_late_hard(sender, group, stamp, out)
+                    continue
                 tracked = self._tracked[id_] = Tracked()
-            known = tracked.hard.setdefault(group, ts)
-            assert known == ts, "a group gives a message one hard timestamp"
+            known = tracked.hard.setdefault(group, (ts, name))
+            assert known == (ts, name), "a group gives a message one hard timestamp"
             new.append(stamp)
             if tracked.message is not None:
-                self._settle(id_, tracked)
+                if tracked.digest == name:
+                    self._settle(id_, tracked)
+                elif self._log.is_leader:
+                    out.send(sender, Reject(id_, name))
         if self._log.is_leader:
             self._propose_hard(group, new, out)
 
-    def _on_settled(self, sender: ProcessId, message: Settled, out: Outbox) -> None:
-        """All destinations have delivered the message, so some process of this group has.
+    def _on_late_hard(self, sender: ProcessId, group: GroupId, stamp: Stamp, out: Outbox) -> None:
+        """The message is delivered here, or dropped, or was never ordered: its sender told a lie."""
+        id_, _, name = stamp
+        if not self._log.is_leader or group in self._ahead.get(id_, ()):
+            return
+        kept = self._kept.get(id_)
+        if kept is not None and kept.given[1] == name:
+            self._synced_out.setdefault(group, []).append(id_)
+        else:
+            out.send(sender, Reject(id_, name))
 
-        Without a SYNC-HARD in the log it can only have done so by the guess: the guess is the true timestamp, and is
-        proposed as such. If an earlier leader's SYNC-HARD was decided after all, it comes first in the log, and counts.
-        """
-        group = self._topology.group_of(sender)
-        tracked = self._tracked.get(message.id)
-        if group is not None and tracked is not None and self._log.is_leader and group in tracked.soft:
-            self._propose_hard(group, [(message.id, tracked.soft[group])], out, is_urgent=True)
+    def _on_synced(self, sender: ProcessId, message: Synced) -> None:
+        if self._topology.group_of(sender) == message.group:
+            for id_ in message.ids:
+                self._has_synced(message.group, id_)
+
+    def _has_synced(self, group: GroupId, id_: MessageId) -> None:
+        kept = self._kept.get(id_)
+        if kept is not None and group in kept.groups:
+            kept.groups.remove(group)
+            if not kept.groups:
+                del self._kept[id_]
+
+    def _on_reject(self, sender: ProcessId, message: Reject, out: Outbox) -> None:
+        group, id_ = self._topology.group_of(sender), message.id
+        if group is None:
+            return
+        kept = self._kept.get(id_)
+        if kept is not None and kept.given[1] == message.digest:
+            self._has_synced(group, id_)
+        tracked = self._tracked.get(id_)
+        if not self._log.is_leader or id_ in self._reject_proposed or tracked is None:
+            return
+        if tracked.lacks(group, message.digest):
+            self._reject_proposed.add(id_)
+            self._log.propose(SyncReject(group, id_, message.digest), out)
 
     # -- proposals
 
-    def _propose_hard(self, group: GroupId, stamps: list[Stamp], out: Outbox, is_urgent: bool = False) -> None:
+    def _propose_hard(self, group: GroupId, stamps: list[Stamp], out: Outbox) -> None:
         """Proposes each timestamp once; lazily where the guess was right, since delivery does not wait for it then."""
         proposed = self._hard_proposed.setdefault(group, set())
         guesses = self._soft_proposed.get(group, {})
         right: list[Stamp] = []
         wrong: list[Stamp] = []
         for stamp in stamps:
-            id_, ts = stamp
+            id_, ts, name = stamp
             tracked = self._tracked.get(id_)
             if id_ in proposed or (tracked is not None and group in tracked.synced):
                 continue
             proposed.add(id_)
-            guess = tracked.soft.get(group) if tracked is not None else ts  # delivered by it
-            is_right = (guess or guesses.get(id_)) == ts
-            (right if is_right and not is_urgent else wrong).append(stamp)
+            guess = tracked.soft.get(group) if tracked is not None else (ts, name)  # delivered by it
+            is_right = (guess or guesses.get(id_)) == (ts, name)
+            (right if is_right else wrong).append(stamp)
         clock = _highest_clock(stamps)
         if clock > self._soft_clock:
             self._soft_clock = clock
@@ -343,6 +430,9 @@ class FastCast(Replica):
                 else:
                     self._apply_set_hard(message)
                 continue
+            if kind is SyncReject:
+                self._apply_reject(entry)
+                continue
             clock = _highest_clock(entry.stamps)
             if clock > self._hard_clock:
                 self._hard_clock = clock
@@ -357,7 +447,7 @@ class FastCast(Replica):
     def _take_local(self, message: AppMessage, ready: list[tuple[AppMessage, Timestamp]]) -> None:
         """A local message's hard timestamp is final, and while nothing is pending it is the lowest: deliver at once."""
         ts = (self._hard_clock + 1) * GROUP_ID_LIMIT + self._group
-        if self._seen.admit_new(message, ts):
+        if self._seen.admit_new(message):
             self._hard_clock += 1
             ready.append((message, ts))
 
@@ -367,19 +457,31 @@ class FastCast(Replica):
             return
         self._hard_clock += 1
         own = timestamp(self._hard_clock, self._group)
-        self._seen.admit(message, own)
+        self._seen.admit(message)
         tracked = self._track(message.id)
         tracked.message = message
-        tracked.hard[self._group] = own
         self._pending.add(message.id, own)
-        for group in message.dst:
-            if group != self._group and self._log.is_leader:
-                self._hard_out.setdefault(group, []).append((message.id, own))
-        self._settle(message.id, tracked)
+        if len(message.dst) > 1:
+            self._give(message, own, tracked)
+        else:
+            tracked.hard[self._group] = (own, _LOCAL)
+        self._settle_or_drop(message.id, tracked)
+
+    def _give(self, message: AppMessage, own: Timestamp, tracked: Tracked) -> None:
+        """This group's timestamp of a message that other groups wait for."""
+        id_, name = message.id, digest(message)
+        tracked.digest = name
+        tracked.hard[self._group] = (own, name)
+        others = [group for group in message.dst if group != self._group]
+        self._kept[id_] = Kept((own, name), others)
+        if self._log.is_leader:
+            stamp = (id_, own, name)
+            for group in others:
+                self._hard_out.setdefault(group, []).append(stamp)
 
     def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
         proposed = self._soft_proposed.get(group)
-        for id_, ts in stamps:
+        for id_, ts, name in stamps:
             if proposed:
                 proposed.pop(id_, None)
             tracked = self._tracked.get(id_)
@@ -387,13 +489,15 @@ class FastCast(Replica):
                 if self._seen.is_known(id_):
                     continue  # delivered
                 tracked = self._tracked[id_] = Tracked()
-            tracked.soft.setdefault(group, ts)
+            tracked.soft.setdefault(group, (ts, name))
             if tracked.message is not None:
                 self._settle(id_, tracked)
 
     def _apply_sync_hard(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
         proposed = self._hard_proposed.get(group)
-        for id_, ts in stamps:
+        if self._log.is_leader:
+            self._synced_out.setdefault(group, []).extend([stamp[0] for stamp in stamps])
+        for id_, ts, name in stamps:
             if proposed:
                 proposed.discard(id_)
             tracked = self._tracked.get(id_)
@@ -402,9 +506,9 @@ class FastCast(Replica):
                     self._catch_up(group, id_)
                     continue
                 tracked = self._tracked[id_] = Tracked()
-            tracked.synced.setdefault(group, ts)
+            tracked.synced.setdefault(group, (ts, name))
             if tracked.message is not None:
-                self._settle(id_, tracked)
+                self._settle_or_drop(id_, tracked)
 
     def _catch_up(self, group: GroupId, id_: MessageId) -> None:
         """This message was delivered before the log had all its hard timestamps; now it has the one of `group`."""
@@ -413,6 +517,33 @@ class FastCast(Replica):
             ahead.pop(group, None)
             if not ahead:
                 del self._ahead[id_]
+
+    def _apply_reject(self, entry: SyncReject) -> None:
+        id_ = entry.id
+        self._reject_proposed.discard(id_)
+        tracked = self._tracked.get(id_)
+        if tracked is not None and tracked.lacks(entry.group, entry.digest):
+            self._drop(id_)
+
+    def _settle_or_drop(self, id_: MessageId, tracked: Tracked) -> None:
+        """The log has another group's timestamp: of this message, or of another one with this id."""
+        message, synced = tracked.message, tracked.synced
+        assert message is not None
+        for group in message.dst:
+            if group in synced and synced[group][1] != tracked.digest:
+                self._drop(id_)
+                return
+        self._settle(id_, tracked)
+
+    def _drop(self, id_: MessageId) -> None:
+        """A message that one of its destinations will never stamp is dropped; its id stays known."""
+        assert not self._pending.is_final(id_), "a message is final with the timestamps of all destinations"
+        self._pending.discard(id_)
+        self._has_final = True  # perhaps it was in the way of others
+        del self._tracked[id_]
+        self._kept.pop(id_, None)
+        if self._log.is_leader:
+            self._reply(id_ >> SEQ_BITS, id_, ())  # nothing more comes of it
 
     def _settle(self, id_: MessageId, tracked: Tracked) -> None:
         message = tracked.message
@@ -464,18 +595,40 @@ class FastCast(Replica):
 
     def _resend(self, out: Outbox) -> None:
         """Sends a message that has waited for a whole period again, to the groups whose timestamps are missing."""
+        never = [id_ for id_, each in self._tracked.items() if each.message is None and self._seen.is_known(id_)]
+        for id_ in never:
+            del self._tracked[
+                id_
+            ]  # this group will not order what others stamped: its sender has lied to this group or to them
         if not self._log.is_leader:
             return
         for tracked in self._tracked.values():
             tracked.ticks += 1
             if tracked.ticks > 1:
                 self._tell_again(tracked, out)
+        for group, ids in self._synced_out.items():
+            out.send_all(self._topology.members(group), Synced(self._group, tuple(ids)))
+        self._synced_out = {}
+        self._ask_who_synced(out)
+
+    def _ask_who_synced(self, out: Outbox) -> None:
+        """Sends timestamps again that are kept for long: a SYNCED got lost. Their messages are delivered here, and
+        who has them as well answers."""
+        again: dict[GroupId, list[Stamp]] = {}
+        for id_, kept in self._kept.items():
+            kept.ticks += 1
+            if kept.ticks % _KEPT_TICKS == 0 and id_ not in self._tracked:
+                for group in kept.groups:
+                    again.setdefault(group, []).append((id_, *kept.given))
+        for group, stamps in again.items():
+            some = tuple(stamps[: self._config.resend_max])
+            out.send_all(self._topology.members(group), SendHard(self._group, some))
 
     def _tell_again(self, tracked: Tracked, out: Outbox) -> None:
         message = tracked.message
         if message is None or self._pending.is_final(message.id):
             return
-        stamp = (message.id, tracked.hard[self._group])
+        stamp = (message.id, *tracked.hard[self._group])
         for group in message.dst:
             if group != self._group and group not in tracked.synced:
                 members = self._topology.members(group)
@@ -487,16 +640,18 @@ class FastCast(Replica):
         self._stamped = set()
         self._soft_proposed = {}
         self._hard_proposed = {}
+        self._reject_proposed = set()
         self._soft_out = {}
+        self._synced_out = {}
         known: dict[GroupId, list[Stamp]] = {}
         for id_, tracked in self._tracked.items():
-            for group, ts in tracked.hard.items():
+            for group, given in tracked.hard.items():
                 if group != self._group and group not in tracked.synced:
-                    known.setdefault(group, []).append((id_, ts))
+                    known.setdefault(group, []).append((id_, *given))
             self._tell_again(tracked, out)
         for id_, ahead in self._ahead.items():
-            for group, ts in ahead.items():
-                known.setdefault(group, []).append((id_, ts))
+            for group, given in ahead.items():
+                known.setdefault(group, []).append((id_, *given))
         for group, stamps in known.items():
             self._propose_hard(group, stamps, out)
 
@@ -510,6 +665,7 @@ class FastCast(Replica):
                 self._pending.dump(),
                 self._tracked,
                 self._ahead,
+                self._kept,
                 self._deliveries.dump(),
             )
         )
@@ -522,6 +678,7 @@ class FastCast(Replica):
         self._has_final = True
         self._tracked = loaded.tracked
         self._ahead = loaded.ahead
+        self._kept = loaded.kept
         self._deliveries.load(loaded.deliveries, out)
 
 
@@ -540,7 +697,12 @@ SPEC = ProtocolSpec(
     build=FastCast,
     config=FastCastConfig,
     messages=FastCastMessage,
-    samples=(SendSoft(1, ((SAMPLE.id, 5),)), SendHard(1, ((SAMPLE.id, 5), (SAMPLE.id, 5))), Settled(SAMPLE.id)),
+    samples=(
+        SendSoft(1, ((SAMPLE.id, 5, b"d"),)),
+        SendHard(1, ((SAMPLE.id, 5, b"d"), (SAMPLE.id, 5, b"d"))),
+        Synced(1, (SAMPLE.id,)),
+        Reject(SAMPLE.id, b"d"),
+    ),
     cases={"slow": {"wrong_guesses": True}},
     fuzz_replicas=(3, 5),
     fuzz_options=_fuzz_options,

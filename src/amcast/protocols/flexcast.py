@@ -38,6 +38,9 @@ Where this departs from the paper (`amcast errata` replays what the published al
   that was ever part of the history.
   A flush must go to all, and from the bottom: a group that was left out could not carry on what it was never told.
 - No delivery has a timestamp.
+- **Clients are not believed.** One may give the same id to messages that enter at different lcas. So groups call a
+  message by its lca and that one's delivery number, and a client's `settled` mark decides on nothing but whether its
+  own lca takes a message. Two messages with one id are two messages: each is delivered by all its destinations.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from ..core import (
 from ._adapter import Frame, StreamAck, replicate
 from ._automaton import GroupAutomaton, GroupOutbox
 from ._client import IngressGroups
-from ._history import History, HistoryItem, HistoryState, flush_id, flush_number, is_flush
+from ._history import History, HistoryItem, HistoryState, Name, flush_id, flush_number, is_flush, name_of, place_of
 from ._replica import ReplicaConfig
 from ._spec import ORDER, SAMPLE, Build, ProtocolSpec
 
@@ -78,6 +81,7 @@ class Msg(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="msg"):
     """From the lca to all other destinations."""
 
     message: AppMessage
+    name: Name
     notices: tuple[Notice, ...]
     news: tuple[HistoryItem, ...]
 
@@ -89,6 +93,7 @@ class Msg(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="msg"):
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
     """To the destinations above: what the sending group knew when it delivered the message, or was notified of it."""
 
+    name: Name
     id: MessageId
     answers: tuple[GroupId, int] | None  # the notifier, and its position; None: the sender is a destination
     notices: tuple[Notice, ...]
@@ -98,6 +103,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="ack"):
 class Notif(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="notif"):
     """To a group between that is no destination: tell the destinations above you what you know."""
 
+    name: Name
     id: MessageId
     dst: tuple[GroupId, ...]
     position: int
@@ -132,7 +138,7 @@ class WaitingNotif(msgspec.Struct, array_like=True):
 
     source: GroupId
     notif: Notif
-    open: list[MessageId]
+    open: list[Name]
 
 
 class FlexCastState(msgspec.Struct, array_like=True):
@@ -143,11 +149,12 @@ class FlexCastState(msgspec.Struct, array_like=True):
     grown: int
     asked: int
     told: dict[GroupId, int]
-    open: list[MessageId]
-    pending: dict[MessageId, Pending]
-    queues: dict[GroupId, list[MessageId]]
+    open: list[Name]
+    pending: dict[Name, Pending]
+    latest: dict[GroupId, int]
+    queues: dict[GroupId, list[Name]]
     waiting: list[WaitingNotif]
-    notified: dict[MessageId, dict[GroupId, int]]
+    notified: dict[Name, dict[GroupId, int]]
 
 
 class FlexCastAutomaton(GroupAutomaton):
@@ -164,13 +171,15 @@ class FlexCastAutomaton(GroupAutomaton):
         self._grown = 0  # items that were added since then, not counting flushes
         self._asked = 0  # the number of the latest flush that this group asked for
         self._told: dict[GroupId, int] = {}  # how far each group above knows this one's history
-        self._open: dict[MessageId, None] = {}  # in the history, addressed to this group, not delivered
-        self._pending: dict[MessageId, Pending] = {}
-        self._queues: dict[GroupId, deque[MessageId]] = {}  # by lca
+        self._open: dict[Name, None] = {}  # in the history, addressed to this group, not delivered
+        self._pending: dict[Name, Pending] = {}
+        self._arrived: set[MessageId] = set()  # ids of the pending messages that are here
+        self._queues: dict[GroupId, deque[Name]] = {}  # by lca
+        self._latest: dict[GroupId, int] = {}  # by lca: the number of its latest message that was delivered here
         self._waiting: list[WaitingNotif] = []
         # message -> group that was notified of it -> position of the history then. Forgetting it is safe: at worst a
         # group is notified again, needlessly.
-        self._notified: dict[MessageId, dict[GroupId, int]] = {}
+        self._notified: dict[Name, dict[GroupId, int]] = {}
 
     # -- what the adapter asks
 
@@ -181,16 +190,15 @@ class FlexCastAutomaton(GroupAutomaton):
         return self._seen.is_known(message)
 
     def is_pending(self, message: MessageId) -> bool:
-        pending = self._pending.get(message)
-        return pending is not None and pending.message is not None
+        return message in self._arrived
 
     # -- events (Algorithm 2)
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """Lines 1-2: the lca delivers at once."""
         if not self._seen.is_known(message.id):
-            self._seen.admit(message, 0)
-            self._deliver(message, out)
+            self._seen.admit(message)
+            self._deliver(message, name_of(self._group, self._delivered + 1), out)
             self._flush_if_due(out)
 
     def on_group_message(self, source: GroupId, body: FlexCastBody, out: GroupOutbox) -> None:
@@ -214,17 +222,18 @@ class FlexCastAutomaton(GroupAutomaton):
         """Lines 3-6."""
         message = body.message
         if not is_flush(message.id):
-            self._seen.admit(message, 0)
-        pending = self._pending.setdefault(message.id, Pending())
+            self._seen.admit(message)
+        pending = self._pending.setdefault(body.name, Pending())
         pending.message = message
         pending.notices.extend(body.notices)
-        self._queues.setdefault(source, deque()).append(message.id)
+        self._arrived.add(message.id)
+        self._queues.setdefault(source, deque()).append(body.name)
 
     def _on_ack(self, source: GroupId, body: Ack) -> None:
         """Lines 7-11. The message itself may come later: it takes another road."""
-        if self._is_delivered(body.id):
+        if self._is_delivered(body.name):
             return  # the answer to a notification that was repeated needlessly: see `_notified`
-        pending = self._pending.setdefault(body.id, Pending())
+        pending = self._pending.setdefault(body.name, Pending())
         pending.notices.extend(body.notices)
         if body.answers is None:
             pending.acked.append(source)
@@ -236,7 +245,7 @@ class FlexCastAutomaton(GroupAutomaton):
         """Lines 12-18: what is open here comes first, so that no incomplete dependencies are told."""
         if self._open:
             news: tuple[HistoryItem, ...] = ()  # those of `body` are in the history by now
-            waiting = Notif(body.id, body.dst, body.position, news)
+            waiting = Notif(body.name, body.id, body.dst, body.position, news)
             self._waiting.append(WaitingNotif(source, waiting, list(self._open)))
         else:
             self._answer(source, body, out)
@@ -245,20 +254,22 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def _learn(self, news: tuple[HistoryItem, ...]) -> None:
         for item in news:
-            if self._record(item) and self._group in item.dst and not self._is_delivered(item.id):
-                self._open[item.id] = None
+            if self._record(item) and self._group in item.dst and not self._is_delivered(item.name):
+                self._open[item.name] = None
 
     def _record(self, item: HistoryItem) -> bool:
         if not self._history.add(item):
             return False
-        self._grown += not is_flush(item.id)
+        self._grown += not is_flush(item.name)
         return True
 
-    def _is_delivered(self, id_: MessageId) -> bool:
-        """Whether this group, a destination, has delivered this message."""
-        if is_flush(id_):
-            return flush_number(id_) <= self._flushed
-        return self._seen.is_known(id_) and not self.is_pending(id_)
+    def _is_delivered(self, name: Name) -> bool:
+        """Whether this group, a destination, has delivered this message. What comes from one lca is delivered in that
+        one's order."""
+        if is_flush(name):
+            return flush_number(name) <= self._flushed
+        lca, number = place_of(name)
+        return number <= (self._delivered if lca == self._group else self._latest.get(lca, 0))
 
     def _news_for(self, group: GroupId) -> tuple[HistoryItem, ...]:
         """Lines 11-16: the items of this group's history that it has not told the other one yet."""
@@ -266,12 +277,12 @@ class FlexCastAutomaton(GroupAutomaton):
         self._told[group] = self._history.position
         return news
 
-    def _has_open_dependency(self, id_: MessageId) -> bool:
+    def _has_open_dependency(self, name: Name) -> bool:
         """Line 52. The search ends at messages that were delivered here: nothing open comes before those."""
         if len(self._open) == 1:
             return False  # the message itself
-        found = {id_}
-        stack = [id_]
+        found = {name}
+        stack = [name]
         while stack:
             for before in self._history.directly_before(stack.pop()):
                 if before in self._open:
@@ -289,13 +300,15 @@ class FlexCastAutomaton(GroupAutomaton):
             progress = False
             for queue in self._queues.values():
                 while queue and self._can_deliver(queue[0]):
-                    message = self._pending.pop(queue.popleft()).message
+                    name = queue.popleft()
+                    message = self._pending.pop(name).message
                     assert message is not None
-                    self._deliver(message, out)
+                    self._arrived.discard(message.id)
+                    self._deliver(message, name, out)
                     progress = True
 
-    def _can_deliver(self, id_: MessageId) -> bool:
-        return self._is_acknowledged(self._pending[id_]) and not self._has_open_dependency(id_)
+    def _can_deliver(self, name: Name) -> bool:
+        return self._is_acknowledged(self._pending[name]) and not self._has_open_dependency(name)
 
     def _is_acknowledged(self, pending: Pending) -> bool:
         message = pending.message
@@ -322,21 +335,24 @@ class FlexCastAutomaton(GroupAutomaton):
             answer[0] == notifier and answer[1] == notified and answer[2] >= position for answer in pending.answers
         )
 
-    def _deliver(self, message: AppMessage, out: GroupOutbox) -> None:
+    def _deliver(self, message: AppMessage, name: Name, out: GroupOutbox) -> None:
         self._delivered += 1
-        self._record(HistoryItem(self._group, self._delivered, message.id, message.dst))
-        self._open.pop(message.id, None)
+        self._record(HistoryItem(self._group, self._delivered, name, message.dst))
+        self._open.pop(name, None)
         if is_flush(message.id):
             assert flush_number(message.id) == self._flushed + 1, "flushes are delivered in order"
             self._flushed += 1
         else:
+            lca, number = place_of(name)
+            assert number > self._latest.get(lca, 0), "messages of one lca are delivered in its order"
+            self._latest[lca] = number
             out.deliver(message, None)
-        self._pass_on(message, out)
-        self._serve_notifs(message.id, out)
+        self._pass_on(message, name, out)
+        self._serve_notifs(name, out)
         if is_flush(message.id):
             self._collect(message.id)
 
-    def _serve_notifs(self, delivered: MessageId, out: GroupOutbox) -> None:
+    def _serve_notifs(self, delivered: Name, out: GroupOutbox) -> None:
         """Lines 27-31, for all that waited for this delivery."""
         for waiting in self._waiting:
             if delivered in waiting.open:
@@ -348,25 +364,27 @@ class FlexCastAutomaton(GroupAutomaton):
 
     # -- what leaves (lines 32-40)
 
-    def _pass_on(self, message: AppMessage, out: GroupOutbox) -> None:
-        notices = self._notify(message.id, message.dst, False, out)
+    def _pass_on(self, message: AppMessage, name: Name, out: GroupOutbox) -> None:
+        notices = self._notify(name, message.id, message.dst, False, out)
         is_lca = self._lca(message.dst) == self._group
         for group in self._above:
             if group in message.dst:
                 news = self._news_for(group)
-                out.send(group, Msg(message, notices, news) if is_lca else Ack(message.id, None, notices, news))
+                ack = Ack(name, message.id, None, notices, news)
+                out.send(group, Msg(message, name, notices, news) if is_lca else ack)
 
     def _answer(self, notifier: GroupId, notif: Notif, out: GroupOutbox) -> None:
         # Every group delivers every flush. Unless some group is known to have delivered the message after the latest
         # flush, it may come before that flush, and concern groups of which only forgotten messages spoke.
-        is_concurrent = self._flushed > 0 and not self._history.is_delivered_before(flush_id(self._flushed), notif.id)
-        notices = self._notify(notif.id, notif.dst, is_concurrent, out)
+        is_concurrent = self._flushed > 0 and not self._history.is_delivered_before(flush_id(self._flushed), notif.name)
+        notices = self._notify(notif.name, notif.id, notif.dst, is_concurrent, out)
         for group in self._above:
             if group in notif.dst:
-                out.send(group, Ack(notif.id, (notifier, notif.position), notices, self._news_for(group)))
+                answers = (notifier, notif.position)
+                out.send(group, Ack(notif.name, notif.id, answers, notices, self._news_for(group)))
 
     def _notify(
-        self, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
+        self, name: Name, id_: MessageId, dst: tuple[GroupId, ...], also_forgotten: bool, out: GroupOutbox
     ) -> tuple[Notice, ...]:
         """Notifies the groups between here and the destinations that may have ordered something before this message."""
         notices: list[Notice] = []
@@ -374,11 +392,11 @@ class FlexCastAutomaton(GroupAutomaton):
         mentions = self._history.has_mentioned if also_forgotten else self._history.mentions
         for group in self._above:
             if group not in dst and self._rank[group] < highest and mentions(group):
-                position = self._notified.get(id_, {}).get(group)
+                position = self._notified.get(name, {}).get(group)
                 if position != self._history.position:
                     position = self._history.position
-                    self._notified.setdefault(id_, {})[group] = position
-                    out.send(group, Notif(id_, dst, position, self._news_for(group)))
+                    self._notified.setdefault(name, {})[group] = position
+                    out.send(group, Notif(name, id_, dst, position, self._news_for(group)))
                 notices.append((self._group, group, position))
         return tuple(notices)
 
@@ -398,7 +416,7 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def _flush(self, flush: MessageId, out: GroupOutbox) -> None:
         if not self._is_delivered(flush):  # otherwise another group asked first
-            self._deliver(AppMessage(flush, tuple(sorted(self._rank)), b""), out)
+            self._deliver(AppMessage(flush, tuple(sorted(self._rank)), b""), flush, out)
 
     def _collect(self, flush: MessageId) -> None:
         self._history.forget_before(flush)
@@ -418,6 +436,7 @@ class FlexCastAutomaton(GroupAutomaton):
             self._told,
             list(self._open),
             self._pending,
+            self._latest,
             {group: list(queue) for group, queue in self._queues.items()},
             self._waiting,
             self._notified,
@@ -433,6 +452,8 @@ class FlexCastAutomaton(GroupAutomaton):
         self._told = state.told
         self._open = dict.fromkeys(state.open)
         self._pending = state.pending
+        self._arrived = {each.message.id for each in state.pending.values() if each.message is not None}
+        self._latest = state.latest
         self._queues = {group: deque(queue) for group, queue in state.queues.items()}
         self._waiting = state.waiting
         self._notified = state.notified
@@ -487,10 +508,10 @@ SPEC = ProtocolSpec(
             1,
             0,
             (
-                Msg(SAMPLE, ((1, 2, 3),), (HistoryItem(1, 1, SAMPLE.id, (1, 2)),)),
-                Ack(SAMPLE.id, None, (), ()),
-                Ack(SAMPLE.id, (1, 3), ((1, 2, 3),), ()),
-                Notif(SAMPLE.id, (1, 2), 3, ()),
+                Msg(SAMPLE, name_of(1, 1), ((1, 2, 3),), (HistoryItem(1, 1, name_of(1, 1), (1, 2)),)),
+                Ack(name_of(1, 1), SAMPLE.id, None, (), ()),
+                Ack(name_of(1, 1), SAMPLE.id, (1, 3), ((1, 2, 3),), ()),
+                Notif(name_of(1, 1), SAMPLE.id, (1, 2), 3, ()),
                 FlushRequest(-1),
             ),
         ),

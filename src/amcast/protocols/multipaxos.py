@@ -177,7 +177,7 @@ class OrderingGroup(Replica):
         if self._seen.is_known(message.id):
             return
         self._ordered += 1
-        self._seen.admit(message, self._ordered)
+        self._seen.admit(message)
         holding = self._owe(message)
         self._deliveries.add(message, self._ordered, message.dst, out)
         if holding and self._log.is_leader:

@@ -36,6 +36,7 @@ from typing import Any
 
 from ..core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology, Wire
 from ._client import Ingress
+from ._in_flight import InFlight
 from ._messages import IngressMessage
 from ._spec import ORDER, SAMPLE, ProtocolSpec
 from .multipaxos import Held, OrderingConfig, OrderingGroup, _fuzz_options, ordering_group
@@ -59,6 +60,9 @@ class Data(IngressMessage, frozen=True, tag="DATA"):
 
     def handed_over(self) -> tuple[AppMessage, ...]:
         return (self.message,)
+
+    def problem_with_fields(self, client: ProcessId, topology: Topology) -> str | None:
+        return None if self.requested_us == 0 else "a client delivers nothing, and so asks for no delay"
 
 
 def receivers(message: AppMessage, topology: Topology) -> list[ProcessId]:
@@ -115,7 +119,7 @@ class Sequencer(OrderingGroup):
         super().__init__(process, topology, config, rng)
         self._config = config
         self._compensation = Compensation(config.inertia)
-        self._received: dict[MessageId, tuple[Data, int]] = {}  # with the time of optimistic delivery; not final yet
+        self._received: InFlight[tuple[Data, int]] = InFlight()  # with the time of optimistic delivery; not final yet
         self._held: list[tuple[int, int, Data]] = []  # by that time
         self._held_count = 0
         self._opt_position = 0
@@ -153,10 +157,10 @@ class Sequencer(OrderingGroup):
                 self._on_known(message)
         elif message.id not in self._received:
             due = out.now_us + self._compensation.of(message.sender)
-            self._received[message.id] = (data, due)
-            self._held_count += 1
-            heappush(self._held, (due, self._held_count, data))
-            self._release(out)
+            if self._received.add(message, (data, due)):
+                self._held_count += 1
+                heappush(self._held, (due, self._held_count, data))
+                self._release(out)
         elif self._log.is_leader and self._received[message.id][1] <= out.now_us:
             self._propose(message, out)  # it found no room before, or it is on its way into the log
 
@@ -190,7 +194,7 @@ class Sequencer(OrderingGroup):
 
     def _apply(self, entry: Any, out: Outbox) -> None:
         id_ = entry.message.id
-        received = self._received.pop(id_, None)
+        received = self._received.pop(id_)
         super()._apply(entry, out)
         if received is not None and self._config.compensates and not self._log.is_leader:
             self._learn(entry.message.sender, out.now_us, received[1])
@@ -222,7 +226,7 @@ class Sequencer(OrderingGroup):
         super()._load(state, out)
         self._last_ordered = None
         known = self._seen.is_known
-        self._received = {id_: received for id_, received in self._received.items() if not known(id_)}
+        self._received.drop(lambda id_, _: known(id_))
 
 
 SPEC = ProtocolSpec(

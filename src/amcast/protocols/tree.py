@@ -121,7 +121,7 @@ class TreeAutomaton(GroupAutomaton):
 
     def _handle(self, message: AppMessage, out: GroupOutbox) -> None:
         """Algorithm 3, lines 10-13."""
-        self._seen.admit(message, 0)
+        self._seen.admit(message)
         for child, reach in self._children:
             if not reach.isdisjoint(message.dst):
                 out.send(child, Relay(message))

@@ -119,6 +119,13 @@ class Skew(Fault, frozen=True, tag="skew"):
     drift: float
 
 
+class Liar(Fault, frozen=True, tag="lying-client"):
+    """This client lies, from the start to the end. Nothing is promised to it, and everything to the others."""
+
+    kind: ClassVar[str] = "lying-client"
+    process: ProcessId
+
+
 AnyFault = (
     Crash
     | CrashLeader
@@ -131,6 +138,7 @@ AnyFault = (
     | Duplicating
     | Reordering
     | Skew
+    | Liar
 )
 
 FUSE_US = 50_000  # a process that was to crash while sending, and sends nothing, crashes after so long anyway
@@ -146,6 +154,7 @@ KINDS = (
     "reorder",
     "skew",
     "group-down",
+    "lying-client",
 )
 
 
@@ -172,6 +181,9 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                             f"the fault plan leaves group g{group} without a majority for ever: "
                             "let fewer of its processes crash for good or lose their disk"
                         )
+
+    def liars(self) -> set[ProcessId]:
+        return {f.process for f in self.faults if isinstance(f, Liar)}
 
     def permanently_down(self) -> set[ProcessId]:
         return {f.process for f in self.faults if isinstance(f, Crash) and f.down_us is None}
@@ -201,6 +213,8 @@ def _problem(fault: AnyFault, topology: Topology) -> str | None:
             return "messages can't be held up for a negative time"
         case Skew() if not -0.5 <= fault.drift <= 0.5:
             return "a clock drifts by at most a half (0.5), fast or slow"
+        case Liar() if topology.group_of(fault.process) is not None:
+            return f"{topology.name(fault.process)} is no client, and only clients lie"
         case _:
             pass
     touched = fault.side if isinstance(fault, Partition) else (getattr(fault, "process", topology.processes[0]),)
@@ -214,7 +228,7 @@ def _end(fault: AnyFault) -> int:
         return fault.at_us + waits + (fault.down_us or 0)
     if isinstance(fault, CrashGroup):
         return fault.at_us + fault.down_us + fault.spread_us
-    return fault.at_us if isinstance(fault, Skew) else fault.at_us + fault.for_us
+    return fault.at_us if isinstance(fault, Skew | Liar) else fault.at_us + fault.for_us
 
 
 def _describe(fault: AnyFault, topology: Topology) -> str:
@@ -253,6 +267,8 @@ def _describe(fault: AnyFault, topology: Topology) -> str:
             text = f"links hold {fault.probability:.0%} up by up to {fault.delay_us} us for {fault.for_us} us"
         case Skew():
             text = f"{name(fault.process)}'s clock is off by {fault.offset_us} us, drifts {fault.drift:+.1%}"
+        case Liar():
+            text = f"{name(fault.process)} lies"
     return f"t={fault.at_us} us: {text}"
 
 
@@ -280,13 +296,23 @@ def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng:
         return FaultPlan()
     drawer = _Drawer(topology, size, rng)
     faults: list[AnyFault] = []
-    of_members = tuple(kind for kind in kinds if kind != CrashGroup.kind)
+    of_members = tuple(kind for kind in kinds if kind not in (CrashGroup.kind, Liar.kind))
     for _ in range(rng.randint(1, size.faults_max) if of_members else 0):
         faults.extend(drawer.draw(rng.choice(of_members)))
     # From a stream of their own, so that the faults above stay what they were.
-    faults += _draw_more(topology, kinds, size, faults, Random(rng.getrandbits(64)))
+    more = Random(rng.getrandbits(64))
+    faults += _draw_more(topology, kinds, size, faults, more)
     faults.sort(key=lambda fault: fault.at_us)
-    return FaultPlan(tuple(faults[: size.faults_max]))
+    liars = _draw_liars(topology, kinds, more)
+    return FaultPlan((*liars, *faults[: size.faults_max - len(liars)]))
+
+
+def _draw_liars(topology: Topology, kinds: tuple[str, ...], rng: Random) -> list[Liar]:
+    """In one of three runs; in all of them if nothing else goes wrong. One client at least tells the truth."""
+    clients = topology.clients
+    if Liar.kind not in kinds or len(clients) < 2 or (len(kinds) > 1 and rng.random() < 0.67):
+        return []
+    return [Liar(0, client) for client in sorted(rng.sample(clients, rng.randint(1, len(clients) - 1)))]
 
 
 def _draw_more(

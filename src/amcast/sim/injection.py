@@ -13,6 +13,7 @@ from .faults import (
     CrashLeader,
     CutLeader,
     Duplicating,
+    Liar,
     Lossy,
     Partition,
     Pause,
@@ -88,6 +89,8 @@ class Injector:
                 self._network.reordering = fault.probability
                 self._network.reorder_us = fault.delay_us
                 self._for_a_while(fault, "reorder", f"{fault.probability}", fault.for_us)
+            case Liar():  # to judge a run, it is as if it had crashed: nothing it sends must arrive
+                self._record(fault.process, "crash", "it lies")
             case Skew():
                 self._record(fault.process, "skew", f"{fault.offset_us} us, drift {fault.drift:+.4f}")
                 self._machines[fault.process].skew_clock(fault.offset_us, fault.drift)

@@ -82,6 +82,10 @@ def _nothing() -> None:
     pass
 
 
+def takes_anything(sender: ProcessId, message: Wire) -> bool:
+    return True
+
+
 class Machine(Outbox):
     def __init__(
         self,
@@ -95,6 +99,7 @@ class Machine(Outbox):
         cpu: CpuCost,
         sync_us: int,
         has_batches: bool = False,
+        takes: Callable[[ProcessId, Wire], bool] = takes_anything,
     ) -> None:
         self.id = id_
         self._loop = loop
@@ -109,6 +114,7 @@ class Machine(Outbox):
         self._is_slow = self._has_cpu_cost  # whether inputs may have to queue
         self._sync_us = sync_us
         self._has_batches = has_batches
+        self._takes = takes  # whether it takes a message from this sender; of a client, a driver takes only some
         self.peers: dict[ProcessId, Machine] = {}
         self.process = build(0)
         self.is_up = False
@@ -206,11 +212,16 @@ class Machine(Outbox):
         if self._is_slow:
             self._queue(self._receive, sender, data)
         else:
-            self.process.on_message(sender, self._codec.decode_message(data), self)
+            self._input(sender, data)
 
     def _receive(self, sender: ProcessId, data: bytes) -> None:
         self._free_at_ns += self._cpu.receive_ns + self._cpu.byte_ns * len(data)
-        self.process.on_message(sender, self._codec.decode_message(data), self)
+        self._input(sender, data)
+
+    def _input(self, sender: ProcessId, data: bytes) -> None:
+        message = self._codec.decode_message(data)
+        if self._takes(sender, message):
+            self.process.on_message(sender, message, self)
 
     def _fire(self, key: TimerKey, number: int) -> None:
         if self._is_slow and self._timers.get(key) == number:

@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
-from ..core import GroupId, MessageId, Process, ProcessId, app_message, sender_of
+from ..core import GroupId, MessageId, Process, ProcessId, Wire, app_message, sender_of
 from ..description import describe
 from ..protocols import ProtocolSpec
 from ..trace import Recorder, Run, RunInfo
-from ..workload import LoadClient
+from ..workload import LoadClient, LyingClient
 from .engine import EventLoop
 from .injection import Injector
-from .machine import Machine
+from .machine import Machine, takes_anything
 from .network import Network
 from .scenario import Scenario
 from .watch import Watch
 
+_LIES = 60  # of each client that lies
 _GRACE_US = 300_000  # a run with faults goes on for so long after all is delivered: late messages must do no harm
 
 
@@ -62,6 +63,7 @@ class Simulation:
         self._scenario = scenario
         self._spec = (spec or scenario.spec()).configured(scenario.replica_config())
         self._topology = scenario.topology()
+        self._members = frozenset(self._topology.processes)
         self.loop = EventLoop()
         self._recorder = Recorder(scenario.records_wire)
         self.watch = Watch(scenario, self.loop, self._recorder)
@@ -92,14 +94,26 @@ class Simulation:
                 self._scenario.cpu if process in self._topology.processes else type(self._scenario.cpu)(),
                 self._scenario.sync_us,
                 self._scenario.batch > 1,
+                self._takes if process in self._topology.processes else takes_anything,
             )
         for node in nodes.values():
             node.peers = nodes
         return nodes
 
+    def _takes(self, sender: ProcessId, message: Wire) -> bool:
+        return sender in self._members or self._spec.problem_with(sender, message, self._topology) is None
+
     def _builder(self, process: ProcessId) -> Any:
         scenario, topology, spec = self._scenario, self._topology, self._spec
         replica_config = scenario.replica_config()
+        if process in scenario.plan.liars():
+            interval_us = max(1, scenario.interval_us // 2)
+
+            def build_liar(starts: int) -> Process:
+                rng = self._rng("liar", process)
+                return LyingClient(process, topology, spec, interval_us, _LIES, scenario.batch, rng)
+
+            return build_liar
         if topology.group_of(process) is None:
             load = scenario.loads()[topology.clients.index(process)]
 

@@ -6,7 +6,9 @@ import json
 from array import array
 from collections.abc import Callable
 
-from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp
+import msgspec
+
+from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, message_id, sender_of
 from ..trace import FINAL, OPTIMISTIC, Recorder
 from .engine import EventLoop
 from .scenario import Scenario
@@ -73,7 +75,9 @@ class Watch:
         self._loop = loop
         self._recorder = recorder
         doomed = scenario.plan.permanently_down()
-        self._doomed = doomed
+        self._liars = scenario.plan.liars()
+        self._lies: dict[tuple[MessageId, tuple[GroupId, ...], bytes], MessageId] = {}
+        self._doomed = doomed | self._liars
         self.correct = tuple(p for p in self._topology.processes if p not in doomed)
         self._owing = {
             group: sum(p not in doomed for p in self._topology.members(group)) for group in self._topology.groups
@@ -86,12 +90,25 @@ class Watch:
         self._owed_messages: set[MessageId] = set()
         self.owed = 0
         self.deliveries = 0
-        self.record_wire = recorder.wire
+        self.record_wire = self._record_wire if self._liars else recorder.wire
         self.listener: Listener | None = None  # told of each delivery once, as an application would be
         self.progress_us = 0
 
+    def _true_id(self, message: AppMessage) -> MessageId:
+        """The id in the trace. A client that lies may give one id to many messages: there each has one of its own."""
+        if message.sender not in self._liars:
+            return message.id
+        key = (message.id, message.dst, message.payload)
+        return self._lies.setdefault(key, message_id(message.sender, len(self._lies)))
+
     def saw_multicast(self, process: ProcessId, message: AppMessage) -> None:
-        self._recorder.multicast(message.id, process, message.seq, message.dst, self._loop.now, len(message.payload))
+        seq = message.seq
+        if process in self._liars:
+            id_ = self._true_id(message)
+            if id_ in self.sent or message.sender != process:
+                return
+            message, seq = msgspec.structs.replace(message, id=id_), 0  # its numbers say nothing about an order
+        self._recorder.multicast(message.id, process, seq, message.dst, self._loop.now, len(message.payload))
         self.sent[message.id] = message.dst
         self.progress_us = self._loop.now
         if process not in self._doomed:
@@ -104,6 +121,8 @@ class Watch:
     def saw_delivery(
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None:
+        if self._liars:
+            message = msgspec.structs.replace(message, id=self._true_id(message))
         if optimistic:
             self._saw_guess(process, position, message)
             return
@@ -146,6 +165,20 @@ class Watch:
             final.skip_to(position)
             self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
 
+    def _record_wire(
+        self,
+        src: ProcessId,
+        dst: ProcessId,
+        kind: str,
+        msg: MessageId | None,
+        nbytes: int,
+        sent_us: int,
+        received_us: int | None,
+    ) -> None:
+        """Nobody can tell whom a message with a liar's id concerns: such rows are left out."""
+        if src not in self._liars and dst not in self._liars and (msg is None or sender_of(msg) not in self._liars):
+            self._recorder.wire(src, dst, kind, msg, nbytes, sent_us, received_us)
+
     def saw_wire(
         self,
         src: ProcessId,
@@ -157,12 +190,12 @@ class Watch:
         received: int | None,
     ) -> None:
         if len(about) < 2:
-            self._recorder.wire(src, dst, kind, about[0] if about else None, size, sent, received)
+            self.record_wire(src, dst, kind, about[0] if about else None, size, sent, received)
             return
         # One row for each message that the frame is about; they share its bytes.
         each, more = divmod(size, len(about))
         for index, id_ in enumerate(about):
-            self._recorder.wire(src, dst, kind, id_, each + (index < more), sent, received)
+            self.record_wire(src, dst, kind, id_, each + (index < more), sent, received)
 
     def delivered(self, process: ProcessId) -> list[MessageId]:
         """What a process delivered, in its order."""

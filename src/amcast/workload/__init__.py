@@ -1,6 +1,7 @@
 """Workloads: what is multicast, by which clients, how fast. Sans-IO, like the protocols."""
 
 from .clients import Load, LoadClient
+from .liars import LyingClient
 from .micro import Micro
 
-__all__ = ["Load", "LoadClient", "Micro"]
+__all__ = ["Load", "LoadClient", "LyingClient", "Micro"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId, encode
 from ...core.batch import problem_with_batch
-from ...core.ids import SEQ_BITS
-from ...protocols import IngressMessage, Reply, Start
+from ...core.ids import SEQ_BITS, SEQ_MASK, UNSETTLED_MAX
+from ...protocols import IngressMessage, Reply, Start, problem_with_destinations, problem_with_number
 from ..security.access import Rights
 from ..wire.control import DECODE_ERRORS, Attach, Busy, Detach, Follow, Renew, Renewed, StatusQuery, Unfollow
 from ..wire.framing import Frame, frame
@@ -127,6 +127,9 @@ class ClientService:
         if not self._node.is_running:
             self._connection.refuse(f"{self._node.name} is starting: try another process")
             return
+        if Start not in self._node.client_messages:
+            self._connection.refuse(f"no client sends START in {self._server.config.protocol}")
+            return
         self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
         size = 0
@@ -136,6 +139,7 @@ class ClientService:
                 or each.id >> SEQ_BITS not in sessions
                 or each.dst not in known_dst
                 or len(each.payload) > limit
+                or (each.id & SEQ_MASK) - each.settled >= UNSETTLED_MAX
             ):
                 problem = self._problem_with(each)
                 if problem is not None:
@@ -156,9 +160,12 @@ class ClientService:
         senders = {id_ >> SEQ_BITS for id_ in message.about()}
         if len(senders) != 1 or not senders <= self.sessions:
             problem = "a message carries another sender's id"
+        elif not self._rights.may_send_anything:
+            problem = "this client has no right to send"
         handed_over = message.handed_over()
         for each in handed_over:
             problem = problem or self._problem_with(each)
+        problem = problem or message.problem(next(iter(senders)), self._node.topology)
         if problem is not None:
             self._connection.refuse(problem)
         elif handed_over and (busy := self._busy_with(handed_over)):
@@ -183,14 +190,15 @@ class ClientService:
                 return problem
         elif len(message.payload) > limit:
             return f"a payload of {len(message.payload)} bytes is over the limit of {limit}"
-        return None if message.dst in self._known_dst else self._problem_with_dst(message.dst)
+        problem = problem_with_number(message)
+        if problem is not None or message.dst in self._known_dst:
+            return problem
+        return self._problem_with_dst(message.dst)
 
     def _problem_with_dst(self, dst: tuple[GroupId, ...]) -> str | None:
-        if not dst or tuple(sorted(set(dst))) != dst:
-            return "the destinations of a message are not a sorted list without repetition"
-        for group in dst:
-            if not self._node.topology.has_group(group):
-                return f"there is no group g{group} to send to"
+        problem = problem_with_destinations(dst, self._node.topology)
+        if problem is not None:
+            return problem
         if not self._rights.may_send(dst):
             return "this client has no right to send to " + ", ".join(f"g{group}" for group in dst)
         if len(self._known_dst) < _KNOWN_DST_MAX:

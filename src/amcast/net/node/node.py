@@ -68,6 +68,7 @@ class Node(Outbox):
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
+        self.client_messages = spec.client_messages
         self.process = spec.build(self.id, self.topology, config.replica_config(), rng)
         self.links: dict[ProcessId, SendBuffer] = {}
         self.clients = Clients(config.limits)

@@ -215,8 +215,9 @@ class Baseline(Replica):
         if source is not None and source.is_known(id_):
             if self._group in copy.message.dst and id_ not in self._merger:
                 self._reply(copy.message.sender, id_, (self._group,))
-        elif copy.source == self._group and id_ not in self._proposals.arrived:
-            self._proposals.arrived[id_] = copy
+            return
+        arrived = self._proposals.arrived
+        if copy.source == self._group and id_ not in arrived and arrived.add(copy.message, copy):
             self._enqueue(copy, out)
 
     def _enqueue(self, copy: FrMcast, out: Outbox) -> None:

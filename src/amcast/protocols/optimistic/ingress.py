@@ -14,7 +14,7 @@ import msgspec
 from ...core import AppMessage, GroupId, Outbox, ProcessId, Topology, UsageError
 from .._client import Ingress
 from .._replica import ReplicaConfig
-from .messages import BarrierRequest, FrMcast, Time
+from .messages import BarrierRequest, FrMcast, Time, home_of
 
 
 class SendersConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
@@ -31,12 +31,6 @@ def initial_senders(config: SendersConfig, topology: Topology, group: GroupId) -
             raise UsageError(f"senders_to names '{name}', which is no group of this topology")
     senders = config.senders_to.get(f"g{group}", tuple(names))
     return tuple(sorted({names[name] for name in senders}))
-
-
-def home_of(sender: ProcessId, topology: Topology) -> GroupId:
-    """The source group of a sender's messages: its own group, or that of a client by its number."""
-    group = topology.group_of(sender)
-    return topology.groups[sender % len(topology.groups)] if group is None else group
 
 
 def home_group(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:

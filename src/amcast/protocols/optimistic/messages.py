@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, Wire, encode
+from ...core import AppMessage, GroupId, MessageId, ProcessId, Topology, Wire, encode
 from .._messages import IngressMessage
 
 Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
@@ -14,6 +14,23 @@ SKEW_MAX_US = 1_000_000  # so far ahead of a replica's clock may be what a sende
 # from then on, what is still to come is numbered one by one, for which the rest is more than enough.
 TIME_MAX: Time = (1 << 47) - (1 << 40)
 BARRIER_MAX: Time = TIME_MAX + (1 << 39)  # barriers must get above messages that are numbered so
+
+
+_TIME_LIMIT: Time = 1 << 62  # no clock shows such a time, however wrong it is
+
+
+def home_of(sender: ProcessId, topology: Topology) -> GroupId:
+    """The source group of a sender's messages: its own group, or that of a client by its number."""
+    group = topology.group_of(sender)
+    return topology.groups[sender % len(topology.groups)] if group is None else group
+
+
+def _problem_with_stamp(client: ProcessId, time: Time, group: GroupId, topology: Topology) -> str | None:
+    """A client stamps its messages with the time of its clock, as messages of its home group."""
+    if not 0 <= time < _TIME_LIMIT:
+        return f"{time} is not the time of a clock"
+    home = home_of(client, topology)
+    return None if group == home else f"the messages of client {client} belong to g{home}, not to g{group}"
 
 
 def believed(time: Time, now_us: int) -> Time:
@@ -39,6 +56,11 @@ class FrMcast(IngressMessage, frozen=True, tag="FR-MCAST"):
     def handed_over(self) -> tuple[AppMessage, ...]:
         return (self.message,)
 
+    def problem_with_fields(self, client: ProcessId, topology: Topology) -> str | None:
+        if len(self.asked) > len(topology.groups) or not all(map(topology.has_group, self.asked)):
+            return "barriers were asked of groups that are none"
+        return _problem_with_stamp(client, self.time, self.source, topology)
+
 
 class BarrierRequest(IngressMessage, frozen=True, tag="BARRIER-REQUEST"):
     """Please promise to send nothing any more that comes before (time, group), the timestamp of this message."""
@@ -49,6 +71,9 @@ class BarrierRequest(IngressMessage, frozen=True, tag="BARRIER-REQUEST"):
 
     def about(self) -> tuple[MessageId, ...]:
         return (self.id,)
+
+    def problem_with_fields(self, client: ProcessId, topology: Topology) -> str | None:
+        return _problem_with_stamp(client, self.time, self.group, topology)
 
 
 class JoinRequest(Wire, frozen=True, tag="JOIN-REQUEST"):

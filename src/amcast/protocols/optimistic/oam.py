@@ -30,6 +30,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from ...core import GroupId, MessageId, Outbox, ProcessId, TimerKey, Topology
+from .._in_flight import InFlight
 from .baseline import Baseline, BaselineConfig
 from .ingress import OptimisticIngress
 from .messages import SKEW_MAX_US, BarrierRequest, FrMcast, Time
@@ -53,7 +54,7 @@ class Optimistic(Baseline):
         self._waited = 0
         self._opt_position = 0
         self._seen_max = 1_000
-        self._seen: dict[MessageId, FrMcast] = {}  # initial copies of messages that are not delivered yet
+        self._seen: InFlight[FrMcast] = InFlight()  # initial copies of messages that are not delivered yet
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _WINDOW:
@@ -68,8 +69,9 @@ class Optimistic(Baseline):
         took_us = out.now_us - copy.time
         if not copy.again and took_us <= SKEW_MAX_US:
             self._window.add(sender, took_us)
-        if not self._is_done(copy) and copy.message.id not in self._seen:
-            self._seen[copy.message.id] = copy
+        if self._is_done(copy) or copy.message.id in self._seen:
+            return
+        if self._seen.add(copy.message, copy):
             self._wait(copy.time, copy.source, copy.message.id, copy, out)
 
     def _new_ingress(self) -> OptimisticIngress:
@@ -94,7 +96,7 @@ class Optimistic(Baseline):
     def _forget_done(self) -> None:
         """Now and then, not at once: copies that arrive late must still be recognised. What is kept stays bounded by
         twice the number of messages that are under way."""
-        self._seen = {id_: copy for id_, copy in self._seen.items() if not self._is_done(copy)}
+        self._seen.drop(lambda _, copy: self._is_done(copy))
         self._seen_max = 2 * len(self._seen) + 1_000
 
     # -- the window

@@ -10,7 +10,8 @@ for the barriers that its destinations will wait for.
 from __future__ import annotations
 
 from ...consensus import MultiPaxos
-from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Timestamp, Topology, clock_of, sender_of, seq_of
+from ...core import AppMessage, GroupId, Outbox, ProcessId, Timestamp, Topology, clock_of, sender_of, seq_of
+from .._in_flight import InFlight
 from .ingress import SendersConfig, barriers_needed
 from .merge import Merger
 from .messages import BARRIER_MAX, TIME_MAX, Barrier, BarrierRequest, FrMcast, Stamp, Time
@@ -35,7 +36,7 @@ class Proposals:
         self._merger = merger
         self._reconfiguration = reconfiguration
         self._raise_by = raise_by  # added to the time of every message, on purpose
-        self.arrived: dict[MessageId, FrMcast] = {}  # this group's messages that its log does not have yet
+        self.arrived: InFlight[FrMcast] = InFlight()  # this group's messages that its log does not have yet
         # While this process leads:
         self._clock: Time = 0  # of what it has proposed
         self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
@@ -100,7 +101,7 @@ class Proposals:
             if not self._merger.own.is_known(message.id):
                 self._propose_again(message, out)
             return
-        self.arrived.pop(message.id, None)
+        self.arrived.pop(message.id)
         if ready := self._ready.get(message.sender):
             ready.pop(message.seq, None)
             self._propose_ready(message.sender, out)  # the next one may have waited for a former leader's proposal
@@ -120,7 +121,7 @@ class Proposals:
     def on_leap(self, out: Outbox) -> None:
         """Another replica's state took this one ahead in the log: what the log has is no longer on its way into it."""
         known = self._merger.own.is_known
-        self.arrived = {id_: copy for id_, copy in self.arrived.items() if not known(id_)}
+        self.arrived.drop(lambda id_, _: known(id_))
         for sender, ready in self._ready.items():
             self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
         if self._log.is_leader:

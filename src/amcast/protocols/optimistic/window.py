@@ -11,6 +11,7 @@ from collections import deque
 from ...core import ProcessId
 
 SAMPLES = 100
+_SENDERS_MAX = 1_024  # those that were heard first are forgotten, and counted anew when they send again
 
 
 class _Average:
@@ -38,5 +39,7 @@ class WaitWindow:
         average = self._averages.get(sender)
         if average is None:
             average = self._averages[sender] = _Average()
+            if len(self._averages) > _SENDERS_MAX:
+                del self._averages[next(iter(self._averages))]
         average.add(took_us)
         self.length_us = max(each.value for each in self._averages.values())
