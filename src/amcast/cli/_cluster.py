@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
+_LEFT_MAX = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -118,7 +119,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")
         ] = False,
     ) -> None:
-        """End a cluster that `amcast up` started.
+        """End a cluster that `amcast up` started, and remove what `amcast up` made; other files stay.
 
         Examples:
 
@@ -133,9 +134,11 @@ def register(app: typer.Typer) -> None:
             collect_run(cluster, collect)
         else:
             cluster.stop()
-        if not keep:
-            cluster.remove()
+        left = [] if keep else cluster.remove()
         console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
+        if left:
+            more = f" and {len(left) - _LEFT_MAX} more" if len(left) > _LEFT_MAX else ""
+            console.print(f"left in {folder}: {', '.join(left[:_LEFT_MAX])}{more}", highlight=False, soft_wrap=True)
 
     @app.command("collect")
     def collect_live(
