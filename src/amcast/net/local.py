@@ -169,7 +169,7 @@ class LocalCluster:
         if (folder / CONFIG).exists():
             raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
         made = absent(folder, _places(config))
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if config.tls is not None:
             processes = [Identity("process", entry.id) for entry in config.process]
             set_up(config.path(config.tls.folder), [*processes, Identity("client", _CLIENT)])

@@ -26,9 +26,10 @@ def absent(folder: Path, places: Iterable[str]) -> list[str]:
     """Which of these paths in the folder do not exist yet, each after the folders above it that do not either."""
     missing: dict[str, None] = {}
     for place in places:
-        for path in (*reversed(PurePosixPath(place).parents), place):
-            if not os.path.lexists(folder / path):
-                missing[str(path)] = None
+        path = PurePosixPath(place)
+        for each in (*reversed(path.parents), path):
+            if not os.path.lexists(folder / each):
+                missing[str(each)] = None
     return list(missing)
 
 
