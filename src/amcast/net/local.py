@@ -81,7 +81,7 @@ def plan(
         for process in topology.processes
     )
     config = ClusterConfig(
-        cluster=folder.resolve().name or "local",
+        cluster=os.fsencode(folder.resolve().name).decode(errors="replace") or "local",
         id=f"{system().random_bits(64):016x}",
         protocol=protocol_name,
         process=entries,
