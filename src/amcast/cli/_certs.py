@@ -73,8 +73,8 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json({"name": name, "token": secret, "file": str(file)})
             return
-        console.print(secret, soft_wrap=True, highlight=False, markup=False)
-        errors.print(f"added to {file}; the token is not shown again", soft_wrap=True, highlight=False, markup=False)
+        console.print(secret, soft_wrap=True, highlight=False)
+        errors.print(f"added to {file}; the token is not shown again", soft_wrap=True, highlight=False)
 
 
 def _wanted(processes: list[str], clients: list[str], groups: int | None, replicas: int | None) -> list[Identity]:

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from ..core import UsageError
-from ._output import JsonOption, console, errors, print_json, progress, table
+from ._output import JsonOption, console, errors, line, print_json, progress, table, visible
 from ._sim import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
@@ -138,7 +138,7 @@ def register(app: typer.Typer) -> None:
         console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
         if left:
             more = f" and {len(left) - _LEFT_MAX} more" if len(left) > _LEFT_MAX else ""
-            console.print(f"left in {folder}: {', '.join(left[:_LEFT_MAX])}{more}", highlight=False, soft_wrap=True)
+            console.print(line(f"left in {folder}: {', '.join(left[:_LEFT_MAX])}{more}"), soft_wrap=True)
 
     @app.command("collect")
     def collect_live(
@@ -208,7 +208,8 @@ def register(app: typer.Typer) -> None:
         path = cluster.log_file(name)
         if not path.exists():
             raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
-        sys.stdout.write("\n".join(path.read_text(errors="replace").splitlines()[-lines:]) + "\n")
+        text = path.read_text(errors="replace").splitlines()[-lines:]
+        sys.stdout.write("".join(visible(each) + "\n" for each in text))
 
     @app.command("load")
     def load(
@@ -282,7 +283,7 @@ def collect_run(cluster: LocalCluster, out: Path) -> None:
         f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
     )
     for what in report.missing:
-        errors.print(f"evidence is missing: {what}", style="yellow", highlight=False, markup=False)
+        errors.print(line(f"evidence is missing: {what}"), style="yellow")
 
 
 def show_load(result: LoadResult) -> None:
@@ -323,9 +324,9 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
     for name, status in statuses.items():
         address = cluster.config.process_named(name).address
         if status is None:
-            made.add_row(name, "[red]down[/red]", *[""] * (len(headings) + 2), address)
+            made.add_row(name, line(("down", "red")), *[""] * (len(headings) + 2), address)
             continue
-        role = "[bold]leader[/bold]" if status.is_leader else "follower"
+        role = line(("leader", "bold") if status.is_leader else "follower")
         links = f"{sum(status.peers.values())}/{len(status.peers)}"
         rate = "" if rates is None else f"{rates.get(name, 0):,.0f}"
         lag = [f"{lags[name]:,}"]
@@ -336,7 +337,7 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
     console.print(made, highlight=False)
     for status in statuses.values():
         if status is not None and status.problem:
-            errors.print(f"[yellow]{status.name}[/yellow]: {status.problem}", highlight=False)
+            errors.print(line((status.name, "yellow"), ": ", status.problem))
 
 
 def _document(

@@ -30,8 +30,7 @@ from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_confi
 from .disk.records import Durability
 from .made import absent, open_own, remove_made, write_list
 from .node.data_folder import boots_of, format_folder
-from .security._files import CA, SECRET_FILE
-from .security.certs import set_up
+from .security.certs import file_names, set_up
 from .security.identity import Identity
 from .system import system
 from .trace.collect import CollectReport, Expected, collect
@@ -149,8 +148,7 @@ def _places(config: ClusterConfig) -> list[str]:
     places = [CONFIG, *_data_folders(config)]
     places += [place for name in names for place in (f"{_LOGS}/{name}.log", f"{_PIDS}/{name}")]
     if config.tls is not None:
-        keys = [file for name in (CA, *names, _CLIENT) for file in (f"{name}.crt", f"{name}.key")]
-        places += [f"{config.tls.folder}/{file}" for file in (*keys, SECRET_FILE)]
+        places += [f"{config.tls.folder}/{file}" for file in file_names([*names, _CLIENT])]
     return places
 
 
