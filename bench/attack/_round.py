@@ -1,0 +1,172 @@
+"""One round: a cluster, correct clients in peace and under attack, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from amcast.core import UsageError
+from bench.nemesis._judge import Reading, count_lost, read_group
+from bench.nemesis._load import Load
+
+from ._attacks import ATTACKS
+from ._cluster import AttackedCluster
+from ._judge import Outcome, judge_trace
+from ._tools import Order
+
+_WARM_UP_S = 1.0
+_REST_S = 1.0  # after the attack, before correct clients stop
+_END_S = 30.0
+_READ_S = 120.0
+_ATTACKER_END_S = 20.0
+
+
+class Settings(msgspec.Struct, frozen=True):
+    calm_s: float = 3.0
+    attack_s: float = 8.0
+    clients: int = 12
+    connections: int = 50_000  # of attacks that open connections
+
+
+async def attack(folder: Path, protocol: str, names: list[str], settings: Settings) -> Outcome:
+    cluster = AttackedCluster.make(folder / "cluster", protocol)
+    load = Load(cluster, settings.clients)
+    problems: list[str] = []
+    loading: asyncio.Task[None] | None = None
+    calm_rate = attacked_rate = 0.0
+    done: Counter[str] = Counter()
+    try:
+        await cluster.begin()
+        loading = asyncio.create_task(load.run())
+        await asyncio.sleep(_WARM_UP_S)
+        calm_rate = await _rate(load, settings.calm_s)
+        attackers = await _start(cluster, names, settings)
+        attacked_rate = await _rate(load, settings.attack_s)
+        done = await _end(attackers, problems)
+        await asyncio.sleep(_REST_S)
+        unanswered = await _finish(load, loading)
+        return await _judge(cluster, load, names, done, (calm_rate, attacked_rate), unanswered, problems)
+    finally:
+        if loading is not None:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+        cluster.stop()
+
+
+async def _rate(load: Load, seconds: float) -> float:
+    """Messages that are acknowledged in this time, a second."""
+    before, begun = len(load.acknowledged), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (len(load.acknowledged) - before) / (time.monotonic() - begun)
+
+
+# -- attackers
+
+
+async def _start(cluster: AttackedCluster, names: list[str], settings: Settings) -> list[subprocess.Popen[bytes]]:
+    """Two for each attack: with a token that allows everything, and with one that allows nothing."""
+    statuses = (await cluster.statuses()).values()
+    leaders = [status.name for status in statuses if status is not None and status.is_leader]
+    started = []
+    for name in names:
+        tokens = [cluster.tokens.without_rights, cluster.tokens.with_rights] if ATTACKS[name].is_known else [""]
+        for part, token in enumerate(tokens):
+            order = Order(
+                config=str(cluster.folder / "cluster.toml"),
+                attack=name,
+                part=part,
+                seconds=settings.attack_s,
+                connections=settings.connections // len(tokens),
+                token=token,
+                leaders=leaders,
+                ids=str(_ids_file(cluster, name, part)),
+            )
+            command = [sys.executable, "-m", "bench.attack._attacker"]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_root())
+            assert child.stdin is not None
+            child.stdin.write(msgspec.json.encode(order))
+            child.stdin.close()
+            started.append(child)
+    return started
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+def _ids_file(cluster: AttackedCluster, name: str, part: int) -> Path:
+    return cluster.folder.parent / f"{name}.{part}.ids"
+
+
+async def _end(attackers: list[subprocess.Popen[bytes]], problems: list[str]) -> Counter[str]:
+    """Waits for them, and adds up what they did."""
+    done: Counter[str] = Counter()
+    for child in attackers:
+        assert child.stdout is not None
+        try:
+            said = await asyncio.wait_for(asyncio.to_thread(child.stdout.read), _ATTACKER_END_S)
+            done.update(msgspec.json.decode(said, type=dict[str, int]))
+        except (TimeoutError, msgspec.DecodeError):
+            problems.append("an attacker failed: what it did is not known")
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    return done
+
+
+# -- the end
+
+
+async def _finish(load: Load, loading: asyncio.Task[None]) -> int:
+    """Correct clients send nothing more. Returns how many of them still wait for an answer."""
+    load.stop()
+    _, pending = await asyncio.wait([loading], timeout=_END_S)
+    return len(pending)
+
+
+async def _judge(
+    cluster: AttackedCluster,
+    load: Load,
+    names: list[str],
+    done: Counter[str],
+    rates: tuple[float, float],
+    unanswered: int,
+    problems: list[str],
+) -> Outcome:
+    ended, peak_mb = cluster.ended(), cluster.peak_mb()
+    drained = not ended and await cluster.drain(_END_S)
+    if not drained:
+        problems = [*problems, "not drained"]
+    readings: dict[str, Reading] = {}
+    try:
+        async with asyncio.timeout(_READ_S):
+            ends = {status.group: status.delivered for status in (await cluster.statuses()).values() if status}
+            for group, end in ends.items():
+                readings[group] = await read_group(cluster, group, end)
+    except (TimeoutError, UsageError) as error:
+        problems = [*problems, f"can't read what was delivered: {error or 'no more comes'}"]
+    cluster.stop()
+    files = [_ids_file(cluster, name, part) for name in names for part in range(2)]
+    attackers = [int(line) for file in files if file.exists() for line in file.read_text().split()]
+    verdict, violations = judge_trace(cluster, cluster.folder.parent / "run", drained, attackers)
+    has_read = set(readings) == {f"g{group}" for group in cluster.config.topology().groups}
+    return Outcome(
+        protocol=cluster.config.protocol,
+        attacks=names,
+        done=dict(done),
+        calm_rate=rates[0],
+        attacked_rate=rates[1],
+        unanswered=unanswered,
+        ended=ended,
+        peak_mb=peak_mb,
+        verdict=verdict,
+        violations=violations,
+        lost=count_lost(load.acknowledged, readings) if has_read else 0,
+        problems=problems,
+    )
