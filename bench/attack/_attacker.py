@@ -16,6 +16,7 @@ from bench.attack._tools import Field, Order
 
 _NICENESS = 5  # attackers have machines of their own: here they must not take the processor from those they attack
 _GRACE_S = 5.0
+READY = b"ready\n"
 
 
 async def _attack(field: Field) -> None:
@@ -30,6 +31,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     with Path(order.ids).open("a") as ids:
+        sys.stdout.buffer.write(READY)
+        sys.stdout.buffer.flush()
         field = Field(order, ids)
         asyncio.run(_attack(field))
     sys.stdout.buffer.write(msgspec.json.encode(field.done))

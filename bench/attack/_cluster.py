@@ -33,7 +33,7 @@ class AttackedCluster(LocalCluster):
         self.pids: dict[str, int | None] = {}
 
     @classmethod
-    def make(cls, folder: Path, protocol: str) -> AttackedCluster:
+    def make(cls, folder: Path, protocol: str, replicas: int | None = None) -> AttackedCluster:
         folder.mkdir(parents=True)
         everything = ["*"]
         tokens = Tokens(
@@ -41,7 +41,7 @@ class AttackedCluster(LocalCluster):
             add_token(folder / _TOKENS, "without-rights", [], []),
             add_token(folder / _TOKENS, "with-rights", everything, everything),
         )
-        planned: ClusterConfig = plan(folder, protocol, 2, trace=True, tls=True)
+        planned: ClusterConfig = plan(folder, protocol, 2, replicas, trace=True, tls=True)
         cls.create(folder, msgspec.structs.replace(planned, tokens=_TOKENS))
         cluster = cls(folder)
         cluster.tokens = tokens

@@ -72,7 +72,7 @@ def _greet(sockets: list[socket.socket], greeting: bytes) -> None:
 def _client_hello(context: ssl.SSLContext) -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(incoming, outgoing, server_hostname="").do_handshake()
+        context.wrap_bio(incoming, outgoing).do_handshake()
     return outgoing.read()
 
 

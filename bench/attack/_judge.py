@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True):
     done: dict[str, int]  # what the attackers did, as far as they know
     calm_rate: float  # messages of correct clients a second
     attacked_rate: float
-    unanswered: int  # messages of correct clients, after the attack
+    is_waiting: bool  # correct clients still are, for answers, long after the attack
     ended: list[str]
     peak_mb: dict[str, float]
     verdict: str
@@ -44,8 +44,8 @@ class Outcome(msgspec.Struct, frozen=True):
         found = [f"ended: {each}" for each in self.ended]
         if self.kept < KEPT_MIN:
             found.append(f"correct clients kept {self.kept:.0%} of their throughput")
-        if self.unanswered:
-            found.append(f"{self.unanswered} messages of correct clients have no answer")
+        if self.is_waiting:
+            found.append("correct clients still wait for answers")
         found += [f"{name} had {mb:.0f} MB" for name, mb in self.peak_mb.items() if mb >= MEMORY_MAX_MB]
         if self.verdict != "pass":
             found.append(f"the trace: {self.verdict}: {'; '.join(self.violations) or 'no reason'}")

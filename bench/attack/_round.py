@@ -46,12 +46,13 @@ async def attack(folder: Path, protocol: str, names: list[str], settings: Settin
         loading = asyncio.create_task(load.run())
         await asyncio.sleep(_WARM_UP_S)
         calm_rate = await _rate(load, settings.calm_s)
-        attackers = await _start(cluster, names, settings)
-        attacked_rate = await _rate(load, settings.attack_s)
+        seconds = settings.attack_s * max(ATTACKS[name].times for name in names)
+        attackers = await _start(cluster, names, seconds, settings.connections)
+        attacked_rate = await _rate(load, seconds)
         done = await _end(attackers, problems)
         await asyncio.sleep(_REST_S)
-        unanswered = await _finish(load, loading)
-        return await _judge(cluster, load, names, done, (calm_rate, attacked_rate), unanswered, problems)
+        is_waiting = await _finish(load, loading)
+        return await _judge(cluster, load, names, done, (calm_rate, attacked_rate), is_waiting, problems)
     finally:
         if loading is not None:
             loading.cancel()
@@ -69,7 +70,9 @@ async def _rate(load: Load, seconds: float) -> float:
 # -- attackers
 
 
-async def _start(cluster: AttackedCluster, names: list[str], settings: Settings) -> list[subprocess.Popen[bytes]]:
+async def _start(
+    cluster: AttackedCluster, names: list[str], seconds: float, connections: int
+) -> list[subprocess.Popen[bytes]]:
     """Two for each attack: with a token that allows everything, and with one that allows nothing."""
     statuses = (await cluster.statuses()).values()
     leaders = [status.name for status in statuses if status is not None and status.is_leader]
@@ -81,8 +84,8 @@ async def _start(cluster: AttackedCluster, names: list[str], settings: Settings)
                 config=str(cluster.folder / "cluster.toml"),
                 attack=name,
                 part=part,
-                seconds=settings.attack_s,
-                connections=settings.connections // len(tokens),
+                seconds=seconds,
+                connections=connections // len(tokens),
                 token=token,
                 leaders=leaders,
                 ids=str(_ids_file(cluster, name, part)),
@@ -93,6 +96,9 @@ async def _start(cluster: AttackedCluster, names: list[str], settings: Settings)
             child.stdin.write(msgspec.json.encode(order))
             child.stdin.close()
             started.append(child)
+    for child in started:
+        assert child.stdout is not None
+        await asyncio.to_thread(child.stdout.readline)  # it is ready
     return started
 
 
@@ -123,11 +129,11 @@ async def _end(attackers: list[subprocess.Popen[bytes]], problems: list[str]) ->
 # -- the end
 
 
-async def _finish(load: Load, loading: asyncio.Task[None]) -> int:
-    """Correct clients send nothing more. Returns how many of them still wait for an answer."""
+async def _finish(load: Load, loading: asyncio.Task[None]) -> bool:
+    """Correct clients send nothing more. Returns whether they still wait for answers after a long time."""
     load.stop()
     _, pending = await asyncio.wait([loading], timeout=_END_S)
-    return len(pending)
+    return bool(pending)
 
 
 async def _judge(
@@ -136,7 +142,7 @@ async def _judge(
     names: list[str],
     done: Counter[str],
     rates: tuple[float, float],
-    unanswered: int,
+    is_waiting: bool,
     problems: list[str],
 ) -> Outcome:
     ended, peak_mb = cluster.ended(), cluster.peak_mb()
@@ -162,7 +168,7 @@ async def _judge(
         done=dict(done),
         calm_rate=rates[0],
         attacked_rate=rates[1],
-        unanswered=unanswered,
+        is_waiting=is_waiting,
         ended=ended,
         peak_mb=peak_mb,
         verdict=verdict,
