@@ -13,8 +13,3 @@ allows everything. They come from other addresses than the correct clients, as 1
 - no node may ever have used 512 MB of memory;
 - the checker must accept the trace of the run, and every message that was acknowledged must be there.
 """
-
-from ._attacks import ATTACKS
-from ._round import Settings, attack
-
-__all__ = ["ATTACKS", "Settings", "attack"]

@@ -12,14 +12,13 @@ from ._tools import Field
 class Attack(NamedTuple):
     family: str
     run: Callable[[Field], Awaitable[None]]
-    is_known: bool = True  # attackers have a token; both kinds take part, with rights and without
     times: int = 1  # how much longer than others it takes
 
 
 ATTACKS: dict[str, Attack] = {
-    "mute-connections": Attack("connections", _connections.mute_connections, is_known=False, times=3),
-    "half-handshakes": Attack("connections", _connections.half_handshakes, is_known=False, times=3),
-    "slow-handshakes": Attack("connections", _connections.slow_handshakes, is_known=False),
+    "mute-connections": Attack("connections", _connections.mute_connections, times=3),
+    "half-handshakes": Attack("connections", _connections.half_handshakes, times=3),
+    "slow-handshakes": Attack("connections", _connections.slow_handshakes),
     "slow-hello": Attack("connections", _connections.slow_hello),
     "half-frames": Attack("connections", _connections.half_frames),
     "coming-and-going": Attack("connections", _connections.coming_and_going),

@@ -12,7 +12,7 @@ import numpy as np
 from amcast.check import check_run
 from amcast.trace import Fault, Multicasts, Run, read_run
 from amcast.trace.run import make_run
-from amcast.trace.schema import CRASH
+from amcast.trace.schema import CRASH, FINAL
 
 from ._cluster import AttackedCluster
 
@@ -88,7 +88,7 @@ def _one_for_each(run: Run, liars: set[int]) -> Multicasts:
     if not is_lie.any():
         return rows
     where: dict[int, set[int]] = {}
-    theirs = np.isin(delivered.msg, rows.msg[is_lie])
+    theirs = np.isin(delivered.msg, rows.msg[is_lie]) & (delivered.kind == FINAL)
     for msg, group in zip(delivered.msg[theirs].tolist(), delivered.grp[theirs].tolist(), strict=True):
         where.setdefault(msg, set()).add(group)
     kept: list[int] = []

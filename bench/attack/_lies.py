@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from amcast.core import AppMessage, ProcessId, Wire, encode
-from amcast.core.ids import SEQ_BITS, SEQ_LIMIT, SEQ_MASK
+from amcast.core.ids import CLIENT_ID_LIMIT, SEQ_BITS, SEQ_LIMIT, SEQ_MASK
 from amcast.net.wire.control import Attach, Detach
 from amcast.protocols import Start
 
@@ -132,7 +132,7 @@ async def lies_about_ids(field: Field) -> None:
     """Ids of processes and of other clients, forged tickets, and goodbyes for others."""
 
     def tell(field: Field, liar: Liar) -> None:
-        other = field.rng.choice([0, 1, liar.id - 1, liar.id + 1, liar.id ^ 1 << field.rng.randrange(40)])
+        other = field.rng.choice([0, 1, liar.id - 1, liar.id + 1, field.rng.randrange(CLIENT_ID_LIMIT)])
         message = AppMessage(other << SEQ_BITS, tuple(field.topology.groups), b"forged")
         match field.rng.randrange(4):
             case 0:

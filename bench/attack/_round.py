@@ -27,6 +27,10 @@ _READ_S = 120.0
 _ATTACKER_END_S = 20.0
 
 
+Attacker = subprocess.Popen[bytes]
+_ROOT = Path(__file__).resolve().parents[2]
+
+
 class Settings(msgspec.Struct, frozen=True):
     calm_s: float = 3.0
     attack_s: float = 8.0
@@ -39,21 +43,21 @@ async def attack(folder: Path, protocol: str, names: list[str], settings: Settin
     load = Load(cluster, settings.clients)
     problems: list[str] = []
     loading: asyncio.Task[None] | None = None
-    calm_rate = attacked_rate = 0.0
-    done: Counter[str] = Counter()
+    attackers: list[Attacker] = []
     try:
         await cluster.begin()
         loading = asyncio.create_task(load.run())
         await asyncio.sleep(_WARM_UP_S)
         calm_rate = await _rate(load, settings.calm_s)
         seconds = settings.attack_s * max(ATTACKS[name].times for name in names)
-        attackers = await _start(cluster, names, seconds, settings.connections)
+        await _start(cluster, names, seconds, settings.connections, attackers)
         attacked_rate = await _rate(load, seconds)
         done = await _end(attackers, problems)
         await asyncio.sleep(_REST_S)
         is_waiting = await _finish(load, loading)
         return await _judge(cluster, load, names, done, (calm_rate, attacked_rate), is_waiting, problems)
     finally:
+        _kill(attackers)
         if loading is not None:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
@@ -71,46 +75,38 @@ async def _rate(load: Load, seconds: float) -> float:
 
 
 async def _start(
-    cluster: AttackedCluster, names: list[str], seconds: float, connections: int
-) -> list[subprocess.Popen[bytes]]:
-    """Two for each attack: with a token that allows everything, and with one that allows nothing."""
+    cluster: AttackedCluster, names: list[str], seconds: float, connections: int, attackers: list[Attacker]
+) -> None:
+    """One with a token that allows nothing, and one whose token allows everything."""
     statuses = (await cluster.statuses()).values()
     leaders = [status.name for status in statuses if status is not None and status.is_leader]
-    started = []
-    for name in names:
-        tokens = [cluster.tokens.without_rights, cluster.tokens.with_rights] if ATTACKS[name].is_known else [""]
-        for part, token in enumerate(tokens):
-            order = Order(
-                config=str(cluster.folder / "cluster.toml"),
-                attack=name,
-                part=part,
-                seconds=seconds,
-                connections=connections // len(tokens),
-                token=token,
-                leaders=leaders,
-                ids=str(_ids_file(cluster, name, part)),
-            )
-            command = [sys.executable, "-m", "bench.attack._attacker"]
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_root())
-            assert child.stdin is not None
-            child.stdin.write(msgspec.json.encode(order))
-            child.stdin.close()
-            started.append(child)
-    for child in started:
+    for part, token in enumerate((cluster.tokens.without_rights, cluster.tokens.with_rights)):
+        order = Order(
+            config=str(cluster.folder / "cluster.toml"),
+            attacks=names,
+            part=part,
+            seconds=seconds,
+            connections=connections // 2,
+            token=token,
+            leaders=leaders,
+            ids=str(_ids_file(cluster, part)),
+        )
+        command = [sys.executable, "-m", "bench.attack._attacker"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT)
+        attackers.append(child)
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(order))
+        child.stdin.close()
+    for child in attackers:
         assert child.stdout is not None
         await asyncio.to_thread(child.stdout.readline)  # it is ready
-    return started
 
 
-def _root() -> Path:
-    return Path(__file__).resolve().parents[2]
+def _ids_file(cluster: AttackedCluster, part: int) -> Path:
+    return cluster.folder.parent / f"attacker-{part}.ids"
 
 
-def _ids_file(cluster: AttackedCluster, name: str, part: int) -> Path:
-    return cluster.folder.parent / f"{name}.{part}.ids"
-
-
-async def _end(attackers: list[subprocess.Popen[bytes]], problems: list[str]) -> Counter[str]:
+async def _end(attackers: list[Attacker], problems: list[str]) -> Counter[str]:
     """Waits for them, and adds up what they did."""
     done: Counter[str] = Counter()
     for child in attackers:
@@ -120,10 +116,15 @@ async def _end(attackers: list[subprocess.Popen[bytes]], problems: list[str]) ->
             done.update(msgspec.json.decode(said, type=dict[str, int]))
         except (TimeoutError, msgspec.DecodeError):
             problems.append("an attacker failed: what it did is not known")
+    return done
+
+
+def _kill(attackers: list[Attacker]) -> None:
+    for child in attackers:
         child.kill()
         child.wait()
+        assert child.stdout is not None
         child.stdout.close()
-    return done
 
 
 # -- the end
@@ -158,7 +159,7 @@ async def _judge(
     except (TimeoutError, UsageError) as error:
         problems = [*problems, f"can't read what was delivered: {error or 'no more comes'}"]
     cluster.stop()
-    files = [_ids_file(cluster, name, part) for name in names for part in range(2)]
+    files = [_ids_file(cluster, part) for part in range(2)]
     attackers = [int(line) for file in files if file.exists() for line in file.read_text().split()]
     verdict, violations = judge_trace(cluster, cluster.folder.parent / "run", drained, attackers)
     has_read = set(readings) == {f"g{group}" for group in cluster.config.topology().groups}

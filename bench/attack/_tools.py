@@ -25,6 +25,8 @@ from amcast.protocols import Start
 # What happens to a connection whose other side closes it: attackers go on with another one.
 BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
+_AT_LEAST, _SHARE = 4, 50  # of the connections that are ordered, so many at a time
+
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused)
 
 
@@ -32,8 +34,8 @@ class Order(msgspec.Struct, frozen=True):
     """What an attacker is told to do."""
 
     config: str  # path
-    attack: str
-    part: int  # its number among the attackers of the same kind
+    attacks: list[str]
+    part: int  # its number among the attackers
     seconds: float
     connections: int
     token: str
@@ -48,11 +50,11 @@ class RefusedByNodeError(ConnectionError):
 class Field:
     """An attacker, with what it may use and what it has done."""
 
-    def __init__(self, order: Order, ids: TextIO) -> None:
+    def __init__(self, order: Order, attack: str, ids: TextIO) -> None:
         self.order = order
         self.config: ClusterConfig = load_config(Path(order.config))
         self.topology: Topology = self.config.topology()
-        self.rng = Random(f"{order.attack} {order.part}")
+        self.rng = Random(f"{attack} {order.part}")
         self.done: Counter[str] = Counter()
         self.tls = _context(self.config)
         self._ids = ids
@@ -129,7 +131,8 @@ class Field:
                 await asyncio.sleep(pause_s)
 
     async def together(self, count: int, once: Callable[[], Awaitable[None]], pause_s: float = 0.0) -> None:
-        """So many at a time."""
+        """So many at a time, or fewer where few connections are ordered."""
+        count = min(count, max(_AT_LEAST, self.order.connections // _SHARE))
         await asyncio.gather(*(self.again_and_again(once, pause_s) for _ in range(count)))
 
 

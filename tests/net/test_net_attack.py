@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -78,13 +78,15 @@ async def attack(cluster: AttackedCluster, names: list[str]) -> None:
     """With both tokens at once, while a correct client goes on; and after it."""
     statuses = (await cluster.statuses()).values()
     leaders = [status.name for status in statuses if status is not None and status.is_leader]
-    fields = []
-    for name in names:
-        for part, token in enumerate((cluster.tokens.without_rights, cluster.tokens.with_rights)):
-            config = str(cluster.folder / "cluster.toml")
-            order = Order(config, name, part, SECONDS, CONNECTIONS, token, leaders, "")
-            fields.append(Field(order, io.StringIO()))
-    await asyncio.gather(*(ATTACKS[field.order.attack].run(field) for field in fields))
+    attacks: list[Awaitable[None]] = []
+    fields: list[Field] = []
+    for part, token in enumerate((cluster.tokens.without_rights, cluster.tokens.with_rights)):
+        config = str(cluster.folder / "cluster.toml")
+        order = Order(config, names, part, SECONDS, CONNECTIONS, token, leaders, "")
+        for name in names:
+            fields.append(Field(order, name, io.StringIO()))
+            attacks.append(ATTACKS[name].run(fields[-1]))
+    await asyncio.gather(*attacks)
     assert all(sum(field.done.values()) for field in fields), "an attack that does nothing shows nothing"
     assert cluster.ended() == []
     async with cluster.client() as client:
