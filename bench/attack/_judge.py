@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import msgspec
 import numpy as np
 
 from amcast.check import check_run
-from amcast.trace import Fault, Multicasts, Run, read_run
+from amcast.trace import Deliveries, Fault, Multicasts, Run, read_run
 from amcast.trace.run import make_run
-from amcast.trace.schema import CRASH, FINAL
+from amcast.trace.schema import CRASH, FINAL, OPTIMISTIC
 
 from ._cluster import AttackedCluster
 
@@ -79,7 +80,22 @@ def without_promises(run: Run, liars: set[int]) -> Run:
     senders = set(run.multicasts.sender.tolist())
     faults += [Fault(liar, ended_us, CRASH, '{"settled":0}') for liar in sorted(liars & senders)]
     multicasts = _one_for_each(run, liars)
-    return make_run(run.info, multicasts, run.deliveries, run.wire, sorted(faults, key=lambda fault: fault.t_us))
+    deliveries = _without_guesses(run, liars)
+    return make_run(run.info, multicasts, deliveries, run.wire, sorted(faults, key=lambda fault: fault.t_us))
+
+
+def _without_guesses(run: Run, liars: set[int]) -> Deliveries:
+    """Without optimistic deliveries of liars' messages: one that was heard of at one place only is never ordered."""
+    rows = run.deliveries
+    theirs = run.multicasts.msg[np.isin(run.multicasts.sender, np.array(sorted(liars), np.int64))]
+    is_guess = rows.kind == OPTIMISTIC
+    dropped = is_guess & np.isin(rows.msg, theirs)
+    pos = rows.pos.copy()
+    for process in np.unique(rows.process[dropped]):
+        here = is_guess & (rows.process == process)
+        pos[here] -= np.searchsorted(np.sort(rows.pos[here & dropped]), rows.pos[here])
+    columns = {field.name: getattr(rows, field.name)[~dropped] for field in fields(Deliveries)}
+    return Deliveries(**{**columns, "pos": pos[~dropped]})
 
 
 def _one_for_each(run: Run, liars: set[int]) -> Multicasts:

@@ -17,6 +17,7 @@ from amcast.core.ids import SEQ_BITS
 from amcast.net.wire.control import hello_decoder
 from amcast.protocols import PROTOCOLS
 from amcast.trace import GroupInfo, Recorder, RunInfo, read_run, write_run
+from amcast.trace.schema import FINAL, OPTIMISTIC
 from bench.attack._attacks import ATTACKS, EVERY_PROTOCOL
 from bench.attack._cluster import AttackedCluster
 from bench.attack._frames import mutated, with_nested
@@ -165,6 +166,18 @@ def test_nothing_is_promised_to_a_liar(tmp_path: Path) -> None:
     recorder.multicast(lie, LIAR, 0, (1,), 2, 11)  # the same id, another message
     recorder.multicast(lie + 1, LIAR, 1, (1, 2), 3, 10)  # never delivered
     recorder.delivery(0, 1, 0, lie, 0, 5, 4)
+    assert judged(tmp_path / "run", recorder) == "pass"
+
+
+def test_guesses_about_a_liar_do_not_count(tmp_path: Path) -> None:
+    recorder = Recorder()
+    lie, honest = LIAR << SEQ_BITS, HONEST << SEQ_BITS
+    recorder.multicast(lie, LIAR, 0, (1, 2), 1, 10)
+    recorder.multicast(honest, HONEST, 0, (1, 2), 1, 10)
+    for process, group in ((0, 1), (1, 2)):
+        recorder.delivery(process, group, 0, lie, OPTIMISTIC, None, 2)
+        recorder.delivery(process, group, 1, honest, OPTIMISTIC, None, 3)
+        recorder.delivery(process, group, 0, honest, FINAL, 5, 4)
     assert judged(tmp_path / "run", recorder) == "pass"
 
 
