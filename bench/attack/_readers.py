@@ -8,7 +8,7 @@ from amcast.net.wire.control import Follow, StatusQuery
 
 from ._tools import Field
 
-_FOLLOWERS = 200
+_FOLLOWERS = 64
 _ASKING = 32
 _QUESTIONS = 1_000
 

@@ -20,11 +20,13 @@ from ._cluster import AttackedCluster
 from ._judge import Outcome, judge_trace
 from ._tools import Order
 
-_WARM_UP_S = 1.0
+_WARM_UP_S = 1.0  # after the first answers
+_FIRST_ANSWERS = 4  # of each client
+_FIRST_ANSWERS_S = 60.0
 _REST_S = 1.0  # after the attack, before correct clients stop
 _END_S = 30.0
 _READ_S = 120.0
-_ATTACKER_END_S = 20.0
+_ATTACKER_END_S = 60.0
 
 
 Attacker = subprocess.Popen[bytes]
@@ -47,7 +49,7 @@ async def attack(folder: Path, protocol: str, names: list[str], settings: Settin
     try:
         await cluster.begin()
         loading = asyncio.create_task(load.run())
-        await asyncio.sleep(_WARM_UP_S)
+        await _warm_up(load, settings.clients)
         calm_rate = await _rate(load, settings.calm_s)
         seconds = settings.attack_s * max(ATTACKS[name].times for name in names)
         await _start(cluster, names, seconds, settings.connections, attackers)
@@ -62,6 +64,14 @@ async def attack(folder: Path, protocol: str, names: list[str], settings: Settin
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
         cluster.stop()
+
+
+async def _warm_up(load: Load, clients: int) -> None:
+    """Until the cluster is at its usual speed: clients and nodes connect first."""
+    deadline = time.monotonic() + _FIRST_ANSWERS_S
+    while len(load.acknowledged) < clients * _FIRST_ANSWERS and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(_WARM_UP_S)
 
 
 async def _rate(load: Load, seconds: float) -> float:
