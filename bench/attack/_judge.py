@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from amcast.check import check_run
+from amcast.core.ids import SEQ_BITS
+from amcast.net.client.observer import Delivery
 from amcast.trace import Deliveries, Fault, Multicasts, Run, read_run
 from amcast.trace.run import make_run
 from amcast.trace.schema import CRASH, FINAL, OPTIMISTIC
+from bench.nemesis._judge import Reading
 
 from ._cluster import AttackedCluster
+
+Content = tuple[int, tuple[int, ...], bytes]  # id, destinations and a digest of the payload
+Mask = npt.NDArray[np.bool_]
 
 KEPT_MIN = 0.5
 MEMORY_MAX_MB = 512.0
@@ -62,70 +70,80 @@ class Outcome(msgspec.Struct, frozen=True):
         return {**msgspec.to_builtins(self), "kept": self.kept, "complaints": self.complaints, "good": self.is_good}
 
 
-def judge_trace(cluster: AttackedCluster, out: Path, complete: bool, attackers: Iterable[int]) -> tuple[str, list[str]]:
+class Told(Reading):
+    """What a client got from a group, with the contents: a liar may give one id to several messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents: list[Content] = []
+
+    def add(self, delivery: Delivery) -> None:
+        super().add(delivery)
+        message = delivery.message
+        self.contents.append((message.id, message.dst, blake2b(message.payload, digest_size=16).digest()))
+
+
+def judge_trace(
+    cluster: AttackedCluster, out: Path, complete: bool, liars: set[int], told: Mapping[str, Told]
+) -> tuple[str, list[str]]:
     cluster.collect(out, complete)
-    report = check_run(without_promises(read_run(out), set(attackers)))
+    contents = {int(group[1:]): each.contents for group, each in told.items()}
+    report = check_run(told_apart(read_run(out), liars, contents))
     reasons = [f"{name}: {reason}" for name, reason in report.reasons.items()]
     return report.verdict, [violation.explanation for violation in report.violations[:_SHOWN]] + reasons
 
 
-def without_promises(run: Run, liars: set[int]) -> Run:
-    """The same run, in which nothing is promised to liars: what they sent need not be delivered.
+def told_apart(run: Run, liars: set[int], contents: Mapping[int, Sequence[Content]]) -> Run:
+    """The same run, in which nothing is promised to liars, and each of their messages has an id of its own.
 
-    All that was delivered is judged as ever, theirs too: everywhere in one order, once, and by all members of a group
-    or by none. A liar may have sent several messages under one id: the one counts that went where it was delivered.
+    What they sent need not be delivered. All that was delivered is judged as ever, theirs too: in one order, once, and
+    everywhere or nowhere. `contents` is what each group delivered, by position.
     """
+    senders = np.array(sorted(liars), np.int64)
+    sent, delivered = run.multicasts, run.deliveries
+    is_lie = np.isin(delivered.msg >> SEQ_BITS, senders)
+    true_ids: dict[Content, int] = {}
+    msg = delivered.msg.copy()
+    for at in np.flatnonzero(is_lie & (delivered.kind == FINAL)).tolist():
+        known, position = contents.get(int(delivered.grp[at]), ()), int(delivered.pos[at])
+        if position < len(known) and known[position][0] == msg[at]:
+            content = known[position]
+            sender = content[0] >> SEQ_BITS
+            msg[at] = true_ids.setdefault(content, sender << SEQ_BITS | len(true_ids))
+    deliveries = _without(replace(delivered, msg=msg), is_lie & (delivered.kind == OPTIMISTIC))
+    ended_us = int(delivered.t_us.max()) if len(delivered) else 0
     faults = [fault for fault in run.faults if fault.process not in liars]
-    ended_us = int(run.deliveries.t_us.max()) if len(run.deliveries) else 0
-    senders = set(run.multicasts.sender.tolist())
-    faults += [Fault(liar, ended_us, CRASH, '{"settled":0}') for liar in sorted(liars & senders)]
-    multicasts = _one_for_each(run, liars)
-    deliveries = _without_guesses(run, liars)
+    faults += [
+        Fault(liar, ended_us, CRASH, '{"settled":0}')
+        for liar in sorted({id_ >> SEQ_BITS for id_ in msg[is_lie].tolist()})
+    ]
+    multicasts = _sent_apart(sent, np.isin(sent.sender, senders), true_ids)
     return make_run(run.info, multicasts, deliveries, run.wire, sorted(faults, key=lambda fault: fault.t_us))
 
 
-def _without_guesses(run: Run, liars: set[int]) -> Deliveries:
-    """Without optimistic deliveries of liars' messages: one that was heard of at one place only is never ordered."""
-    rows = run.deliveries
-    theirs = run.multicasts.msg[np.isin(run.multicasts.sender, np.array(sorted(liars), np.int64))]
-    is_guess = rows.kind == OPTIMISTIC
-    dropped = is_guess & np.isin(rows.msg, theirs)
+def _without(rows: Deliveries, dropped: Mask) -> Deliveries:
+    """Without some optimistic deliveries: what was heard of at one place only is never ordered. Positions move up."""
     pos = rows.pos.copy()
     for process in np.unique(rows.process[dropped]):
-        here = is_guess & (rows.process == process)
+        here = (rows.kind == OPTIMISTIC) & (rows.process == process)
         pos[here] -= np.searchsorted(np.sort(rows.pos[here & dropped]), rows.pos[here])
     columns = {field.name: getattr(rows, field.name)[~dropped] for field in fields(Deliveries)}
     return Deliveries(**{**columns, "pos": pos[~dropped]})
 
 
-def _one_for_each(run: Run, liars: set[int]) -> Multicasts:
-    rows, delivered = run.multicasts, run.deliveries
-    is_lie = np.isin(rows.sender, np.array(sorted(liars), np.int64))
-    if not is_lie.any():
-        return rows
-    where: dict[int, set[int]] = {}
-    theirs = np.isin(delivered.msg, rows.msg[is_lie]) & (delivered.kind == FINAL)
-    for msg, group in zip(delivered.msg[theirs].tolist(), delivered.grp[theirs].tolist(), strict=True):
-        where.setdefault(msg, set()).add(group)
-    kept: list[int] = []
-    dst: list[int] = []
-    starts = [0]
-    seen: set[int] = set()
-    for at, (msg, lies) in enumerate(zip(rows.msg.tolist(), is_lie.tolist(), strict=True)):
-        if lies and msg in seen:
-            continue
-        seen.add(msg)
-        own = rows.dst[rows.dst_start[at] : rows.dst_start[at + 1]].tolist()
-        dst += sorted(where[msg]) if lies and msg in where else own
-        kept.append(at)
-        starts.append(len(dst))
-    order = np.array(kept, np.int64)
-    return Multicasts(
-        rows.msg[order],
-        rows.sender[order],
-        rows.client_seq[order],
-        np.array(starts, np.int64),
-        np.array(dst, rows.dst.dtype),
-        rows.t_us[order],
-        rows.bytes[order],
-    )
+def _sent_apart(sent: Multicasts, is_lie: Mask, true_ids: Mapping[Content, int]) -> Multicasts:
+    """Correct clients' messages as they were sent, and liars' that were delivered, whose numbers say nothing."""
+    first: dict[int, int] = {}  # of a liar's id -> its row
+    for at in np.flatnonzero(is_lie).tolist():
+        first.setdefault(int(sent.msg[at]), at)
+    kept = np.flatnonzero(~is_lie)
+    sizes = np.diff(sent.dst_start)
+    lies = [(id_, first[content[0]], content[1]) for content, id_ in true_ids.items() if content[0] in first]
+    rows = np.concatenate((kept, np.array([at for _, at, _ in lies], np.int64)))
+    msg, seq = sent.msg[rows], sent.client_seq[rows]
+    msg[len(kept) :] = [id_ for id_, _, _ in lies]
+    seq[len(kept) :] = 0
+    starts = np.concatenate(([0], np.cumsum([*sizes[kept], *(len(dst) for _, _, dst in lies)], dtype=np.int64)))
+    own = np.repeat(~is_lie, sizes)
+    dst = np.concatenate((sent.dst[own], np.array([group for _, _, dst in lies for group in dst], sent.dst.dtype)))
+    return Multicasts(msg, sent.sender[rows], seq, starts, dst, sent.t_us[rows], sent.bytes[rows])

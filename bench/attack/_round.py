@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from amcast.core import UsageError
-from bench.nemesis._judge import Reading, count_lost, read_group
+from bench.nemesis._judge import count_lost, read_group
 from bench.nemesis._load import Load
 
 from ._attacks import ATTACKS
 from ._cluster import AttackedCluster
-from ._judge import Outcome, judge_trace
+from ._judge import Outcome, Told, judge_trace
 from ._tools import Order
 
 _WARM_UP_S = 1.0  # after the first answers
@@ -160,19 +160,20 @@ async def _judge(
     drained = not ended and await cluster.drain(_END_S)
     if not drained:
         problems = [*problems, "not drained"]
-    readings: dict[str, Reading] = {}
+    told: dict[str, Told] = {}
     try:
         async with asyncio.timeout(_READ_S):
             ends = {status.group: status.delivered for status in (await cluster.statuses()).values() if status}
             for group, end in ends.items():
-                readings[group] = await read_group(cluster, group, end)
+                told[group] = Told()
+                await read_group(cluster, group, end, told[group])
     except (TimeoutError, UsageError) as error:
         problems = [*problems, f"can't read what was delivered: {error or 'no more comes'}"]
     cluster.stop()
     files = [_ids_file(cluster, part) for part in range(2)]
-    attackers = [int(line) for file in files if file.exists() for line in file.read_text().split()]
-    verdict, violations = judge_trace(cluster, cluster.folder.parent / "run", drained, attackers)
-    has_read = set(readings) == {f"g{group}" for group in cluster.config.topology().groups}
+    liars = {int(line) for file in files if file.exists() for line in file.read_text().split()}
+    verdict, violations = judge_trace(cluster, cluster.folder.parent / "run", drained, liars, told)
+    has_read = set(told) == {f"g{group}" for group in cluster.config.topology().groups}
     return Outcome(
         protocol=cluster.config.protocol,
         attacks=names,
@@ -184,6 +185,6 @@ async def _judge(
         peak_mb=peak_mb,
         verdict=verdict,
         violations=violations,
-        lost=count_lost(load.acknowledged, readings) if has_read else 0,
+        lost=count_lost(load.acknowledged, dict(told)) if has_read else 0,
         problems=problems,
     )

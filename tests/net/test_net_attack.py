@@ -21,7 +21,7 @@ from amcast.trace.schema import FINAL, OPTIMISTIC
 from bench.attack._attacks import ATTACKS, EVERY_PROTOCOL
 from bench.attack._cluster import AttackedCluster
 from bench.attack._frames import mutated, with_nested
-from bench.attack._judge import MEMORY_MAX_MB, Outcome, without_promises
+from bench.attack._judge import MEMORY_MAX_MB, Content, Outcome, told_apart
 from bench.attack._tools import Field, Order
 
 SECONDS = 1.0
@@ -154,46 +154,66 @@ INFO = RunInfo(
 )
 
 
-def judged(folder: Path, recorder: Recorder) -> str:
+FIRST, SECOND, THIRD = (
+    (LIAR << SEQ_BITS, dst, payload) for dst, payload in (((1, 2), b"a"), ((1,), b"b"), ((2,), b"c"))
+)
+
+
+def judged(folder: Path, recorder: Recorder, contents: dict[int, list[Content]]) -> str:
     write_run(folder, INFO, recorder)
-    return check_run(without_promises(read_run(folder), {LIAR})).verdict
+    return check_run(told_apart(read_run(folder), {LIAR}, contents)).verdict
+
+
+def lying() -> Recorder:
+    """One id for three messages."""
+    recorder = Recorder()
+    for id_, dst, _ in (FIRST, SECOND, THIRD):
+        recorder.multicast(id_, LIAR, 0, dst, 1, 10 + len(dst))
+    return recorder
 
 
 def test_nothing_is_promised_to_a_liar(tmp_path: Path) -> None:
-    recorder = Recorder()
-    lie = LIAR << SEQ_BITS
-    recorder.multicast(lie, LIAR, 0, (1, 2), 1, 10)
-    recorder.multicast(lie, LIAR, 0, (1,), 2, 11)  # the same id, another message
-    recorder.multicast(lie + 1, LIAR, 1, (1, 2), 3, 10)  # never delivered
-    recorder.delivery(0, 1, 0, lie, 0, 5, 4)
-    assert judged(tmp_path / "run", recorder) == "pass"
+    assert judged(tmp_path / "run", lying(), {1: [], 2: []}) == "pass"
+
+
+def test_messages_of_a_liar_are_told_apart(tmp_path: Path) -> None:
+    recorder = lying()
+    recorder.delivery(0, 1, 0, LIAR << SEQ_BITS, FINAL, 5, 4)
+    recorder.delivery(1, 2, 0, LIAR << SEQ_BITS, FINAL, 6, 4)
+    assert judged(tmp_path / "apart", recorder, {1: [SECOND], 2: [THIRD]}) == "pass"
+    assert judged(tmp_path / "one", recorder, {1: [FIRST], 2: [FIRST]}) == "fail"  # with two timestamps
+
+
+def test_what_a_liar_sent_is_delivered_everywhere_or_nowhere(tmp_path: Path) -> None:
+    recorder = lying()
+    recorder.delivery(0, 1, 0, LIAR << SEQ_BITS, FINAL, 5, 4)
+    assert judged(tmp_path / "run", recorder, {1: [FIRST], 2: []}) == "fail"
+
+
+def test_what_a_liar_sent_is_delivered_in_one_order(tmp_path: Path) -> None:
+    recorder = lying()
+    lie, honest = LIAR << SEQ_BITS, HONEST << SEQ_BITS
+    recorder.multicast(honest, HONEST, 0, (1, 2), 1, 10)
+    for process, group, order in ((0, 1, (lie, honest)), (1, 2, (honest, lie))):
+        for position, message in enumerate(order):
+            recorder.delivery(process, group, position, message, FINAL, 5 + position, 4)
+    own = (honest, (1, 2), b"h")
+    assert judged(tmp_path / "run", recorder, {1: [FIRST, own], 2: [own, FIRST]}) == "fail"
 
 
 def test_guesses_about_a_liar_do_not_count(tmp_path: Path) -> None:
-    recorder = Recorder()
+    recorder = lying()
     lie, honest = LIAR << SEQ_BITS, HONEST << SEQ_BITS
-    recorder.multicast(lie, LIAR, 0, (1, 2), 1, 10)
     recorder.multicast(honest, HONEST, 0, (1, 2), 1, 10)
     for process, group in ((0, 1), (1, 2)):
         recorder.delivery(process, group, 0, lie, OPTIMISTIC, None, 2)
         recorder.delivery(process, group, 1, honest, OPTIMISTIC, None, 3)
         recorder.delivery(process, group, 0, honest, FINAL, 5, 4)
-    assert judged(tmp_path / "run", recorder) == "pass"
+    assert judged(tmp_path / "run", recorder, {}) == "pass"
 
 
 def test_all_is_promised_to_a_correct_client(tmp_path: Path) -> None:
-    recorder = Recorder()
+    recorder = lying()
     recorder.multicast(HONEST << SEQ_BITS, HONEST, 0, (1, 2), 1, 10)
-    recorder.delivery(0, 1, 0, HONEST << SEQ_BITS, 0, 5, 4)
-    assert judged(tmp_path / "run", recorder) == "fail"
-
-
-def test_what_a_liar_sent_is_delivered_in_one_order_all_the_same(tmp_path: Path) -> None:
-    recorder = Recorder()
-    first, second = LIAR << SEQ_BITS, HONEST << SEQ_BITS
-    recorder.multicast(first, LIAR, 0, (1, 2), 1, 10)
-    recorder.multicast(second, HONEST, 0, (1, 2), 1, 10)
-    for process, group, order in ((0, 1, (first, second)), (1, 2, (second, first))):
-        for position, message in enumerate(order):
-            recorder.delivery(process, group, position, message, 0, 5 + position, 4)
-    assert judged(tmp_path / "run", recorder) == "fail"
+    recorder.delivery(0, 1, 0, HONEST << SEQ_BITS, FINAL, 5, 4)
+    assert judged(tmp_path / "run", recorder, {}) == "fail"
