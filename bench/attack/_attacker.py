@@ -17,7 +17,7 @@ from bench.attack._attacks import ATTACKS
 from bench.attack._tools import Field, Order
 
 READY = b"ready\n"
-_NICENESS = 5  # attackers have machines of their own: here they must not take the processor from those they attack
+_NICENESS = 15  # attackers have machines of their own: here they must not take the processor from those they attack
 _GRACE_S = 5.0
 
 
