@@ -9,7 +9,6 @@ from amcast.net.wire.control import Attach
 from ._tools import BROKEN, Field
 
 _AT_ONCE = 8
-_SESSIONS = 10_000
 
 
 async def sessions(field: Field) -> None:
@@ -18,7 +17,7 @@ async def sessions(field: Field) -> None:
     async def once() -> None:
         name = field.rng.choice(field.names)
         async with field.entered(name) as link:
-            for _ in range(_SESSIONS):
+            while not field.is_over:
                 async with field.entered(name) as other:
                     link.say(Attach(other.client, other.ticket))
                     field.done["sessions"] += 1

@@ -146,7 +146,8 @@ class Link:
 
     async def hello(self, field: Field, kind: str, client: ProcessId = 0, ticket: bytes = b"") -> None:
         self.write(hello_of(field.config, kind, field.order.token, client, ticket))
-        answer = _answers.decode(await asyncio.wait_for(self.read(), 10.0))
+        async with asyncio.timeout(10.0):
+            answer = _answers.decode(await self.read())
         if isinstance(answer, Refused):
             field.done["refused"] += 1
             raise RefusedByNodeError(answer.reason)
