@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis fuzz \
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis attack fuzz \
 	fuzz-nodes clean
 
 help: ## Show this help
@@ -79,6 +79,9 @@ bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliver
 
 nemesis: $(STAMP) ## Torment a real cluster of each protocol: crashes, restarts, links, clocks, disks (20 minutes)
 	$(BIN)/python -m bench.nemesis --rounds 20
+
+attack: $(STAMP) ## Attack a real cluster with TLS and tokens: strangers, liars, floods, of every protocol (ten minutes)
+	$(BIN)/python -m bench.attack
 
 bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
 	$(BIN)/python -m bench.state

@@ -60,9 +60,9 @@ class Reading:
         self.checksums[id_] = zlib.crc32(delivery.payload)
 
 
-async def read_group(cluster: LocalCluster, group: str, end: int) -> Reading:
+async def read_group(cluster: LocalCluster, group: str, end: int, reading: Reading | None = None) -> Reading:
     """All that the group delivered below a position."""
-    reading = Reading()
+    reading = reading or Reading()
     async with cluster.client() as client:
         stream = client.deliveries(group, 0)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -65,3 +66,12 @@ def test_what_is_wrong_is_said_in_one_line(text: str, problem: str, tmp_path: Pa
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"can't read .*: No such file or directory; `amcast up` makes one"):
         load_config(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "name", ["🐙", 'a"b\\c', "tab\tnew\nline", "del\x7f", "\x1b[31m", "naïve", os.fsdecode(b"\xff")]
+)
+def test_whatever_a_folder_is_called_its_configuration_can_be_read(name: str, tmp_path: Path) -> None:
+    made = plan(tmp_path / name, "skeen", 1, 1)
+    (tmp_path / "cluster.toml").write_text(format_config(made), encoding="utf-8")
+    assert load_config(tmp_path / "cluster.toml").cluster == made.cluster

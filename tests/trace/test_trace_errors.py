@@ -16,7 +16,7 @@ import pytest
 
 from amcast.core import UsageError
 from amcast.core.ids import SEQ_BITS
-from amcast.trace import GroupInfo, Recorder, RunInfo, read_run, write_run
+from amcast.trace import GroupInfo, Recorder, RunInfo, parquet, read_run, write_run
 
 INFO = RunInfo(
     run_id="r1",
@@ -303,3 +303,46 @@ def test_the_same_holds_for_a_run_in_memory() -> None:
     recorder.multicast(1, 9, 0, (5,), 0, 1)
     with pytest.raises(UsageError, match="the run in memory/multicasts: m1 is sent to g5"):
         recorder.run(INFO)
+
+
+# -- small files that are large in memory
+
+
+def repeated(run: Path, table: str, rows: int, **values: Any) -> Path:
+    """The first row of a table, so many times."""
+    file = min((run / table).glob("*.parquet"))
+    first = pq.read_table(file).slice(0, 1)
+    row = first.to_pylist()[0] | values
+    fields = {field.name: pa.array([row[field.name]], field.type) for field in first.schema}
+    pq.write_table(pa.table(fields).take(pa.array([0] * rows)), file, compression="zstd")
+    return file
+
+
+@pytest.mark.parametrize("table", ["deliveries", "multicasts", "wire", "faults"])
+def test_more_rows_than_fit_into_memory_are_refused_unread(
+    table: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROWS_MAX", 1_000)
+    file = repeated(run, table, 2_000)
+    assert "--engine spark" in refused(run)
+    assert file.stat().st_size < 10_000
+
+
+def test_the_limit_is_for_all_files_together(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sum(pq.read_table(run / name).num_rows for name in ("multicasts", "deliveries", "wire", "faults"))
+    monkeypatch.setattr(parquet, "ROWS_MAX", rows)
+    read_run(run)
+    monkeypatch.setattr(parquet, "ROWS_MAX", rows - 1)
+    assert "--engine spark" in refused(run)
+
+
+def test_one_long_text_in_many_rows_is_refused(run: Path) -> None:
+    file = repeated(run, "faults", 10_000, detail="x" * 20_000)
+    assert file.stat().st_size < 200_000
+    assert "column detail" in refused(run)
+
+
+def test_one_row_with_very_many_destinations_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "ROWS_MAX", 1_000)
+    repeated(run, "multicasts", 1, dst=[1] * 2_000)
+    assert "2,000 values" in refused(run)

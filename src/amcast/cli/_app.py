@@ -27,7 +27,7 @@ from . import (
     _tracegen,
     _watch,
 )
-from ._output import STOPPED, USAGE, errors
+from ._output import STOPPED, USAGE, errors, line
 
 app = typer.Typer(
     name="amcast",
@@ -99,6 +99,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    errors.print("error:", style="red", end=" ")
-    errors.print(message, soft_wrap=True, highlight=False, markup=False)
+    errors.print(line(("error:", "red"), " ", message), soft_wrap=True)
     sys.exit(code)

@@ -19,6 +19,7 @@ from ._output import (
     RemoteOption,
     coloured,
     console,
+    line,
     print_json,
     progress,
     saying,
@@ -133,12 +134,12 @@ def _document(judged: list[Judged], set_aside: list[Quarantined]) -> dict[str, A
 def _show(judged: list[Judged], set_aside: list[Quarantined], diagram: Path | None) -> None:
     for each in judged:
         report = each.report
-        console.print(f"[bold]{each.path}[/bold]  {each.run_id}: {coloured(report.verdict)}", highlight=False)
+        console.print(line((each.path, "bold"), f"  {each.run_id}: ", coloured(report.verdict)))
         if len(judged) == 1 or report.verdict != "pass":
             show_report(report)
         if report.violations and isinstance(each.run, Run):
-            console.print("\n" + space_time_text(each.run, report.violations[0]), highlight=False, markup=False)
+            console.print("\n" + space_time_text(each.run, report.violations[0]), highlight=False)
     for aside in set_aside:
-        console.print(f"set aside: {aside.path}: {aside.reason}", style="yellow", highlight=False, markup=False)
+        console.print(line(f"set aside: {aside.path}: {aside.reason}"), style="yellow")
     if diagram is not None and diagram.exists():
         console.print(f"diagram: {diagram}")

@@ -13,11 +13,11 @@ import typer
 from ..core import UsageError, message_name
 from ._cluster import DEFAULT_DIR, DirOption
 from ._credentials import TokenFileOption, TokenOption, token_for
-from ._output import FAIL, JsonOption, console, errors, print_json
+from ._output import FAIL, JsonOption, console, errors, json_line, line, print_json, visible
 
 if TYPE_CHECKING:
     from ..net.client.async_client import AsyncClient
-    from ..net.client.observer import Observer
+    from ..net.client.observer import Delivery, Observer
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
 NameOption = Annotated[str, typer.Option("--name", help="The client's name, as in its certificate.")]
@@ -89,7 +89,7 @@ async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float
         try:
             id_ = await client.multicast([name.strip() for name in groups.split(",")], payload, timeout)
         except (TimeoutError, BusyError) as error:
-            errors.print(f"[red]error:[/red] {error}; it may still be delivered", soft_wrap=True, highlight=False)
+            errors.print(line(("error:", "red"), f" {error}; it may still be delivered"), soft_wrap=True)
             raise typer.Exit(FAIL) from error
         took_ms = (time.perf_counter() - begun) * 1e3
     if as_json:
@@ -98,30 +98,31 @@ async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float
         console.print(f"{message_name(id_)} delivered by {groups} in {took_ms:.1f} ms", highlight=False)
 
 
-async def _tail(observer: Observer, group: str, position: int, count: int | None, as_json: bool) -> None:
-    import msgspec
+def delivery_line(delivery: Delivery, as_json: bool) -> str:
+    message = delivery.message
+    dst = [f"g{each}" for each in message.dst]
+    if as_json:
+        return json_line(
+            {
+                "position": delivery.position,
+                "message": message.id,
+                "groups": dst,
+                "ts": delivery.ts,
+                "payload": message.payload,
+            }
+        )
+    text = visible(message.payload.decode(errors="replace"))
+    return f"{delivery.position:>8}  {message_name(message.id):<18}  {','.join(dst):<8}  {text}"
 
+
+async def _tail(observer: Observer, group: str, position: int, count: int | None, as_json: bool) -> None:
     from ..net.client.observer import GoneError
 
     async with observer:
         seen = 0
         try:
             async for delivery in observer.deliveries(group, position):
-                message = delivery.message
-                dst = [f"g{each}" for each in message.dst]
-                if as_json:
-                    document = {
-                        "position": delivery.position,
-                        "message": message.id,
-                        "groups": dst,
-                        "ts": delivery.ts,
-                        "payload": message.payload,
-                    }
-                    line = msgspec.json.encode(document).decode()
-                else:
-                    text = message.payload.decode(errors="replace")
-                    line = f"{delivery.position:>8}  {message_name(message.id):<18}  {','.join(dst):<8}  {text}"
-                sys.stdout.write(line + "\n")
+                sys.stdout.write(delivery_line(delivery, as_json) + "\n")
                 sys.stdout.flush()
                 seen += 1
                 if seen == count:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.markup import escape
 
 from ..core import UsageError
 from ._credentials import TokenFileOption, TokenOption, local_cluster
-from ._output import JsonOption, console, errors, print_json, progress, table
+from ._output import JsonOption, console, errors, line, print_json, progress, table, visible
 from ._sim import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
@@ -25,6 +24,7 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
+_LEFT_MAX = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -131,7 +131,7 @@ def register(app: typer.Typer) -> None:
         token: TokenOption = "",
         token_file: TokenFileOption = None,
     ) -> None:
-        """End a cluster that `amcast up` started.
+        """End a cluster that `amcast up` started, and remove what `amcast up` made; other files stay.
 
         Examples:
 
@@ -144,9 +144,11 @@ def register(app: typer.Typer) -> None:
             collect_run(cluster, collect)
         else:
             cluster.stop()
-        if not keep:
-            cluster.remove()
+        left = [] if keep else cluster.remove()
         console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
+        if left:
+            more = f" and {len(left) - _LEFT_MAX} more" if len(left) > _LEFT_MAX else ""
+            console.print(line(f"left in {folder}: {', '.join(left[:_LEFT_MAX])}{more}"), soft_wrap=True)
 
     @app.command("collect")
     def collect_live(
@@ -219,7 +221,8 @@ def register(app: typer.Typer) -> None:
         path = cluster.log_file(name)
         if not path.exists():
             raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
-        sys.stdout.write("\n".join(path.read_text(errors="replace").splitlines()[-lines:]) + "\n")
+        text = path.read_text(errors="replace").splitlines()[-lines:]
+        sys.stdout.write("".join(visible(each) + "\n" for each in text))
 
     @app.command("load")
     def load(
@@ -295,7 +298,7 @@ def collect_run(cluster: LocalCluster, out: Path) -> None:
         f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
     )
     for what in report.missing:
-        errors.print(f"evidence is missing: {what}", style="yellow", highlight=False, markup=False)
+        errors.print(line(f"evidence is missing: {what}"), style="yellow")
 
 
 def show_load(result: LoadResult) -> None:
@@ -336,9 +339,9 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
     for name, status in statuses.items():
         address = cluster.config.process_named(name).address
         if status is None:
-            made.add_row(name, "[red]down[/red]", *[""] * (len(headings) + 2), address)
+            made.add_row(name, line(("down", "red")), *[""] * (len(headings) + 2), address)
             continue
-        role = "[bold]leader[/bold]" if status.is_leader else "follower"
+        role = line(("leader", "bold") if status.is_leader else "follower")
         links = f"{sum(status.peers.values())}/{len(status.peers)}"
         rate = "" if rates is None else f"{rates.get(name, 0):,.0f}"
         lag = [f"{lags[name]:,}"]
@@ -351,7 +354,7 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
         if status is None:
             continue
         for news in (*([status.problem] if status.problem else []), *status.warnings):
-            errors.print(f"[yellow]{status.name}[/yellow]: {escape(news)}", highlight=False, soft_wrap=True)
+            errors.print(line((status.name, "yellow"), ": ", news), soft_wrap=True)
 
 
 def _document(

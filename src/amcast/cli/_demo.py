@@ -17,7 +17,7 @@ from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
 from ..trace import write_run
 from ..workload import Micro
 from ._cluster import collect_run, show_load, start_cluster
-from ._output import EXIT_CODES, MasterOption, coloured, console, progress
+from ._output import EXIT_CODES, MasterOption, coloured, console, line, progress
 from ._report import make_report, report_page
 from ._summary import show_summary, summary
 
@@ -49,11 +49,10 @@ def register(app: typer.Typer) -> None:
         verdict = worst([found.verdict for found in written.reports])
         held = sum(each == "pass" for found in written.reports for each in found.properties.values())
         count = sum(len(found.properties) for found in written.reports)
-        console.print(f"\nverdict: {coloured(verdict)}, {held} of {count} properties hold", highlight=False)
+        console.print()
+        console.print(line("verdict: ", coloured(verdict), f", {held} of {count} properties hold"))
         seconds = time.monotonic() - started
-        console.print(
-            f"report: [bold]{report_page(written)}[/bold]  ({seconds:.0f} s)", highlight=False, soft_wrap=True
-        )
+        console.print(line("report: ", (str(report_page(written)), "bold"), f"  ({seconds:.0f} s)"), soft_wrap=True)
         raise typer.Exit(EXIT_CODES[verdict])
 
 
@@ -102,8 +101,8 @@ def simulated_run(out: Path, seed: int) -> Path:
     made = demo_scenario(seed)
     console.print("\nA simulated one: four groups of three, over three regions 70 to 144 ms apart, FastCast.")
     console.print("While twelve clients multicast to one, two or three groups:")
-    for line in made.plan.describe(made.topology()):
-        console.print(f"  {line}", highlight=False)
+    for fault in made.plan.describe(made.topology()):
+        console.print(f"  {fault}", highlight=False)
     result = simulate(made)
     write_run(out, result.info, result.recorder)
     show_summary(summary(result, result.run()))

@@ -9,7 +9,7 @@ import typer
 from ..check import space_time_text
 from ..errata import ERRATA, Replay, erratum, replay
 from ..trace import Run
-from ._output import FAIL, JsonOption, coloured, console, print_json
+from ._output import FAIL, JsonOption, coloured, console, line, print_json, show_violation
 
 
 def register(app: typer.Typer) -> None:
@@ -40,16 +40,17 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(made: Replay, run: Run | None) -> None:
-    console.print(f"\n[bold]{made.name}[/bold]  {made.paper}", highlight=False)
+    console.print()
+    console.print(line((made.name, "bold"), f"  {made.paper}"))
     for title, words in (("published", made.published), ("problem", made.problem), ("mend", made.mend)):
-        console.print(f"[dim]{title}:[/dim] {words}", highlight=False)
+        console.print(line((f"{title}:", "dim"), f" {words}"))
     if run is not None:
-        console.print("[dim]schedule:[/dim]")
-        for line in made.schedule:
-            console.print(f"  {line}", highlight=False)
+        console.print(line(("schedule:", "dim")))
+        for step in made.schedule:
+            console.print(f"  {step}", highlight=False)
     for violation in made.violations[:1]:
-        console.print(f"[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+        show_violation(violation)
         if run is not None and violation.processes:
-            console.print(space_time_text(run, violation), highlight=False, markup=False)
+            console.print(space_time_text(run, violation), highlight=False)
     verdict = coloured("fail" if made.mended else "pass")
-    console.print(f"[dim]the mended protocol on the same schedule:[/dim] {verdict}", highlight=False)
+    console.print(line(("the mended protocol on the same schedule:", "dim"), " ", verdict))

@@ -20,7 +20,7 @@ from ..sim import Scenario, parse_kinds, simulate
 from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from ..trace import write_run
 from ._node_runs import describe_node_finding, draw_node_scenario, finding_fields, fuzz_nodes, node_kinds
-from ._output import FAIL, JsonOption, coloured, console, print_json, progress, table
+from ._output import FAIL, JsonOption, coloured, console, line, print_json, progress, show_breach, show_entries, table
 
 if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
     from ..netsim import NodeFinding, NodeFuzzResult
@@ -190,12 +190,12 @@ def _fuzz_protocol(
 
 def _show_totals(document: dict[str, Any], violations: int) -> None:
     verdict = coloured("fail" if violations else "pass")
-    console.print(
-        f"[bold]{document['protocol']}[/bold], groups of {document['replicas']}: {document['seeds']} schedules, "
-        f"{document['faults_injected']} faults, {document['messages']} messages, "
-        f"{document['deliveries']} deliveries: {verdict}" + (f", {violations} violation(s)" if violations else ""),
-        highlight=False,
+    counts = (
+        f", groups of {document['replicas']}: {document['seeds']} schedules, {document['faults_injected']} faults, "
+        f"{document['messages']} messages, {document['deliveries']} deliveries: "
     )
+    more = f", {violations} violation(s)" if violations else ""
+    console.print(line((document["protocol"], "bold"), counts, verdict, more))
 
 
 def _describe(finding: Finding | NodeFinding, job: Job, faults: str, out: Path, as_json: bool) -> dict[str, Any]:
@@ -245,11 +245,10 @@ def _write(out: Path, finding: Finding, small: Any, result: Any, run: Any, viola
 
 
 def _show_finding(document: dict[str, Any], diagram: str) -> None:
-    console.print(f"\n[red]seed {document['seed']} breaks {document['property']}[/red]: {document['explanation']}")
+    show_breach(f"seed {document['seed']} breaks {document['property']}", document["explanation"])
     made = table("fault plan, shrunk")
-    for line in document["faults"] or ["no faults needed"]:
-        made.add_row(line)
+    for fault in document["faults"] or ["no faults needed"]:
+        made.add_row(fault)
     console.print(made)
-    console.print(diagram, highlight=False, markup=False)
-    for key in ("diagram", "replay", "replay_unshrunk"):
-        console.print(f"{key.replace('_', ' ')}: [bold]{document[key]}[/bold]", highlight=False, soft_wrap=True)
+    console.print(diagram, highlight=False)
+    show_entries(document, ("diagram", "replay", "replay_unshrunk"))

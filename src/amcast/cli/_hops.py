@@ -8,7 +8,7 @@ import typer
 
 from ..protocols import select
 from ..sim.hops import measure_hops
-from ._output import FAIL, JsonOption, console, print_json, table
+from ._output import FAIL, JsonOption, console, line, print_json, table
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
             made = table("protocol", "case", "delays", "claimed")
             for row in measured:
                 colour = "green" if row.delays == row.claimed else "red"
-                made.add_row(row.protocol, row.case, f"[{colour}]{row.delays:g}[/{colour}]", str(row.claimed))
+                made.add_row(row.protocol, row.case, line((f"{row.delays:g}", colour)), str(row.claimed))
             console.print(made)
         if any(row.delays != row.claimed for row in measured):
             raise typer.Exit(FAIL)

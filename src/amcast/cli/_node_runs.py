@@ -10,7 +10,7 @@ import typer
 
 from ..check import Violation
 from ..core import UsageError
-from ._output import FAIL, PASS, coloured, console, print_json, table
+from ._output import FAIL, PASS, coloured, console, line, print_json, show_breach, show_entries, show_violation, table
 
 if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
     from ..netsim import NodeFinding, NodeFuzzResult, NodeResult, NodeScenario
@@ -92,16 +92,15 @@ def describe_node_finding(finding: NodeFinding, folder: Path, unshrunk: str, as_
 
 
 def _show_finding(document: dict[str, Any]) -> None:
-    console.print(f"\n[red]seed {document['seed']} breaks {document['property']}[/red]: {document['explanation']}")
+    show_breach(f"seed {document['seed']} breaks {document['property']}", document["explanation"])
     _show_faults(document["faults"])
-    for key in ("log", "replay", "replay_unshrunk"):
-        console.print(f"{key.replace('_', ' ')}: [bold]{document[key]}[/bold]", highlight=False, soft_wrap=True)
+    show_entries(document, ("log", "replay", "replay_unshrunk"))
 
 
-def _show_faults(lines: list[str]) -> None:
+def _show_faults(faults: list[str]) -> None:
     made = table("fault plan")
-    for line in lines or ["no faults needed"]:
-        made.add_row(line)
+    for fault in faults or ["no faults needed"]:
+        made.add_row(fault)
     console.print(made)
 
 
@@ -117,12 +116,14 @@ def replay_nodes(made: NodeScenario, as_json: bool) -> NoReturn:
     else:
         _show_faults(document["faults"])
         console.print(
-            f"{result.messages} messages, {result.acknowledged} acknowledged, {result.boots} starts of nodes,"
-            f" {result.end_us / 1e6:.2f} s: {coloured(document['verdict'])}",
-            highlight=False,
+            line(
+                f"{result.messages} messages, {result.acknowledged} acknowledged, {result.boots} starts of nodes,"
+                f" {result.end_us / 1e6:.2f} s: ",
+                coloured(document["verdict"]),
+            )
         )
         for violation in result.violations:
-            console.print(f"[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+            show_violation(violation)
     raise typer.Exit(FAIL if result.violations else PASS)
 
 

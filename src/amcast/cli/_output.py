@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import TextType
+from rich.text import Text, TextType
 
-from ..check import Report, Verdict
+from ..check import Report, Verdict, Violation
 
 PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
 STOPPED = 130  # by Ctrl-C: 128 + SIGINT, as in shells
 EXIT_CODES: Mapping[Verdict, int] = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
 COLOURS: Mapping[str, str] = {"pass": "green", "fail": "red", "unknown": "yellow"}
 
-console = Console()
-errors = Console(stderr=True)
+
+# What a terminal would obey instead of showing it: control characters, overrides of the direction of writing, and
+# halves of characters, which can't be printed at all. A Python escape stands for each.
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str, kept: str = "") -> str:
+    """A text from anywhere, safe for a terminal. Line ends are escaped as well, unless they are kept."""
+    return _INVISIBLE.sub(lambda found: found[0] if found[0] in kept else _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+class SafeConsole(Console):
+    """Shows every text as it is: strings have no markup here. `line` makes what has colours."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, emoji=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(visible(text, kept="\n\t"), **settings)
+
+
+def line(*parts: str | tuple[str, str] | Text) -> Text:
+    """One line of texts, of texts with a style, and of lines."""
+    made = Text()
+    for part in parts:
+        if isinstance(part, Text):
+            made.append_text(part)
+        elif isinstance(part, tuple):
+            made.append(visible(part[0]), part[1])
+        else:
+            made.append(visible(part))
+    return made
+
+
+console = SafeConsole()
+errors = SafeConsole(stderr=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")]
@@ -32,11 +70,20 @@ RemoteOption = Annotated[str | None, typer.Option(help="Spark Connect endpoint, 
 
 def print_json(document: Any) -> None:
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    sys.stdout.write(encoded.decode() + "\n")
+    sys.stdout.write(_plain_json(encoded) + "\n")
 
 
-def coloured(verdict: str) -> str:
-    return f"[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]"
+def json_line(document: Any) -> str:
+    return _plain_json(msgspec.json.encode(document))
+
+
+def _plain_json(encoded: bytes) -> str:
+    """JSON escapes some control characters only. The others occur in strings alone, where an escape means the same."""
+    return _INVISIBLE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", encoded.decode())
+
+
+def coloured(verdict: str) -> Text:
+    return Text(verdict, COLOURS[verdict])
 
 
 def table(*columns: str, title: TextType | None = None) -> Table:
@@ -49,11 +96,11 @@ def table(*columns: str, title: TextType | None = None) -> Table:
 def progress(quiet: bool = False) -> Progress:
     """A progress bar on stderr, removed when done. It is not shown if stderr is not a terminal."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         console=errors,
         transient=True,
         disable=quiet or not errors.is_terminal,
@@ -67,7 +114,21 @@ def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda what: None
         return
     with errors.status("starting Spark ...") as status:
-        yield lambda what: status.update(f"{what} ...")
+        yield lambda what: status.update(line(f"{what} ..."))
+
+
+def show_breach(what: str, explanation: str) -> None:
+    console.print()
+    console.print(line((what, "red"), ": ", explanation))
+
+
+def show_entries(document: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        console.print(line(f"{key.replace('_', ' ')}: ", (str(document[key]), "bold")), soft_wrap=True)
+
+
+def show_violation(violation: Violation) -> None:
+    console.print(line((violation.property, "red"), ": ", violation.explanation))
 
 
 def show_report(report: Report, violations_max: int = 10) -> None:
@@ -76,6 +137,6 @@ def show_report(report: Report, violations_max: int = 10) -> None:
         made.add_row(name, coloured(verdict), report.reasons.get(name, ""))
     console.print(made)
     for violation in report.violations[:violations_max]:
-        console.print(f"\n[red]{violation.property}[/red]: {escape(violation.explanation)}", highlight=False)
+        show_breach(violation.property, violation.explanation)
     if len(report.violations) > violations_max:
         console.print(f"\n... and {len(report.violations) - violations_max} more")

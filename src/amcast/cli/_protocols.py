@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..protocols import installed
-from ._output import JsonOption, console, errors, print_json, table
+from ._output import JsonOption, console, errors, line, print_json, table
 
 _FIELDS = ("name", "title", "paper", "survives", "replicas", "delays", "claims")
 
@@ -21,12 +21,12 @@ def register(app: typer.Typer) -> None:
         """
         specs, problems = installed()
         for problem in problems:
-            errors.print(f"warning: {problem}", soft_wrap=True, highlight=False, markup=False)
+            errors.print(f"warning: {problem}", soft_wrap=True, highlight=False)
         if as_json:
             print_json([{field: getattr(spec, field) for field in _FIELDS} for spec in specs])
             return
         made = table("name", "survives", "delays", "genuine")
         for spec in specs:
             delays = ", ".join(f"{case} {count}" for case, count in spec.delays.items())
-            made.add_row(f"[bold]{spec.name}[/bold]", spec.survives, delays, spec.genuineness)
+            made.add_row(line((spec.name, "bold")), spec.survives, delays, spec.genuineness)
         console.print(made)

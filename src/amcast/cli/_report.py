@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..check import space_time_svg, worst
 from ._output import (
@@ -17,6 +16,7 @@ from ._output import (
     RemoteOption,
     coloured,
     console,
+    line,
     print_json,
     saying,
 )
@@ -93,12 +93,12 @@ def _document(written: Written) -> dict[str, Any]:
 
 def _show(written: Written) -> None:
     for found in written.reports:
-        console.print(f"[bold]{escape(found.run_id)}[/bold]  {coloured(found.verdict)}", highlight=False)
+        console.print(line((found.run_id, "bold"), "  ", coloured(found.verdict)))
         for violation in found.violations[:1]:
-            console.print(f"  {violation.property}: {violation.explanation}", highlight=False, markup=False)
+            console.print(line(f"  {violation.property}: {violation.explanation}"))
     for aside in written.runs.quarantined:
-        console.print(f"set aside: {aside.path}: {aside.reason}", highlight=False, markup=False)
-    console.print(f"report: {report_page(written)}", highlight=False, markup=False)
+        console.print(line(f"set aside: {aside.path}: {aside.reason}"))
+    console.print(line(f"report: {report_page(written)}"))
 
 
 def report_page(written: Written) -> Path:

@@ -35,7 +35,9 @@ from ._output import (
     coloured,
     console,
     errors,
+    line,
     print_json,
+    show_breach,
     show_report,
 )
 from ._summary import show_summary, summary
@@ -160,12 +162,13 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
 
 def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | None) -> None:
     show_summary(document)
-    for line in document["faults"]:
-        console.print(f"  {line}", highlight=False)
-    console.print(f"\nverdict: {coloured(report.verdict)}")
+    for fault in document["faults"]:
+        console.print(f"  {fault}", highlight=False)
+    console.print()
+    console.print(line("verdict: ", coloured(report.verdict)))
     show_report(report)
     for violation in extra:
-        console.print(f"\n[red]{violation.property}[/red]: {violation.explanation}", highlight=False)
+        show_breach(violation.property, violation.explanation)
     if out is not None:
         console.print(f"\nrun written to {out}; verify it again with: amcast check {out}", highlight=False)
 

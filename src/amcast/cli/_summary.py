@@ -8,7 +8,7 @@ import numpy as np
 
 from ..sim import SimResult
 from ..trace import FINAL, Run
-from ._output import console, table
+from ._output import console, line, table
 
 
 def latencies_us(run: Run) -> dict[int, np.ndarray[Any, np.dtype[np.int64]]]:
@@ -59,10 +59,12 @@ def summary(result: SimResult, run: Run) -> dict[str, Any]:
 def show_summary(document: dict[str, Any]) -> None:
     seconds = document["simulated_us"] / 1e6
     console.print(
-        f"[bold]{document['protocol']}[/bold], seed {document['seed']}: {document['messages']} messages, "
-        f"{document['deliveries']} deliveries, {document['wire_messages']} wire messages, "
-        f"{document['faults_injected']} faults in {seconds:.3f} simulated seconds",
-        highlight=False,
+        line(
+            (document["protocol"], "bold"),
+            f", seed {document['seed']}: {document['messages']} messages, {document['deliveries']} deliveries, "
+            f"{document['wire_messages']} wire messages, {document['faults_injected']} faults"
+            f" in {seconds:.3f} simulated seconds",
+        )
     )
     made = table("destinations", "messages", "p50 ms", "p95 ms", "p99 ms")
     for size, row in document["latency_by_destinations"].items():

@@ -7,12 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..core import UsageError
 from ..protocols import protocol, select
 from ._fuzz import Driver
-from ._output import FAIL, JsonOption, MasterOption, RemoteOption, coloured, console, print_json, progress, table
+from ._output import (
+    FAIL,
+    JsonOption,
+    MasterOption,
+    RemoteOption,
+    coloured,
+    console,
+    line,
+    print_json,
+    progress,
+    show_breach,
+    show_entries,
+    table,
+)
 
 if TYPE_CHECKING:
     from ..pipeline.swarm import Found, Plan, SwarmResult, SwarmSpec
@@ -173,17 +185,14 @@ def _show(document: dict[str, Any]) -> None:
             + (f", {cell['groups']} groups" if cell["groups"] else "")
         )
         counts = (f"{cell[key]:,}" for key in ("schedules", "faults", "messages", "deliveries"))
-        verdict = coloured("fail") + f" {cell['violations']:,}" if cell["violations"] else coloured("pass")
+        verdict = line(coloured("fail"), f" {cell['violations']:,}") if cell["violations"] else coloured("pass")
         made.add_row(cell["protocol"], str(cell["replicas"]), kinds, *counts, verdict)
     console.print(made)
     for one in document["violations"][:_SHOWN_MAX]:
-        what = f"{one['protocol']}, seed {one['seed']} breaks {one['property']}"
-        console.print(f"\n[red]{what}[/red]: {escape(one['explanation'])}", highlight=False)
-        for line in one["faults"]:
-            console.print(f"  {line}", highlight=False, markup=False)
-        for key in ("replay", "replay_shrunk"):
-            if one[key]:
-                console.print(f"{key.replace('_', ' ')}: [bold]{one[key]}[/bold]", highlight=False, soft_wrap=True)
+        show_breach(f"{one['protocol']}, seed {one['seed']} breaks {one['property']}", one["explanation"])
+        for fault in one["faults"]:
+            console.print(line(f"  {fault}"))
+        show_entries(one, [key for key in ("replay", "replay_shrunk") if one[key]])
     more = document["violation_count"] - min(_SHOWN_MAX, len(document["violations"]))
     if more > 0:
         console.print(f"\n... and {more} more")

@@ -9,14 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.live import Live
-from rich.markup import escape
-from rich.text import Text
 
 from ..trace import read_run_info
-from ._output import EXIT_CODES, MasterOption, RemoteOption, coloured, console, table
+from ._output import EXIT_CODES, MasterOption, RemoteOption, coloured, console, json_line, line, table
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +62,7 @@ class _Lines:
     """Output for programs: each event as one line of JSON."""
 
     def show(self, event: dict[str, Any]) -> None:
-        sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+        sys.stdout.write(json_line(event) + "\n")
         sys.stdout.flush()
 
 
@@ -73,7 +70,8 @@ class _Screen:
     """Output for people: violations as they are found, and below them the counts and the verdict so far."""
 
     def __init__(self, run: str) -> None:
-        self._title = Text(f"watching {run}", overflow="ellipsis", no_wrap=True)
+        self._title = line(f"watching {run}")
+        self._title.overflow, self._title.no_wrap = "ellipsis", True
         self._lag = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -87,7 +85,7 @@ class _Screen:
 
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] == "violation":
-            console.print(f"[red]{event['property']}[/red]: {escape(event['explanation'])}", highlight=False)
+            console.print(line((event["property"], "red"), ": ", event["explanation"]))
             return
         self._lag = event.get("lag_s", self._lag)
         made = table("verified", "in flight", "deliveries", "held", "lag", "verdict", title=self._title)

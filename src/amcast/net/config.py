@@ -292,5 +292,6 @@ def format_config(config: ClusterConfig) -> str:
 def _toml(value: Any) -> str:
     """Strings, numbers, booleans and lists are written as in JSON; tables have an equals sign for JSON's colon."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + "}"
-    return json.dumps(value)
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items()) + "}"
+    # TOML has no surrogate pairs, which is what JSON escapes make of an emoji, and forbids DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

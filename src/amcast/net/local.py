@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,9 +30,10 @@ from .client.observer import observe, seeds_and_credentials
 from .client.trunk import Credentials, NotWelcomeError
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
 from .disk.records import Durability
+from .made import absent, open_own, remove_made, write_list
 from .node.data_folder import boots_of, format_folder
 from .security.access import add_token, read_token, write_secret
-from .security.certs import set_up
+from .security.certs import file_names, set_up
 from .security.identity import Identity
 from .system import system
 from .trace.collect import CollectReport, Expected, collect
@@ -42,9 +42,14 @@ from .wire.control import Status
 CONFIG = "cluster.toml"
 OPERATOR_TOKEN = "operator.token"  # with which the tools of a local cluster with tokens connect
 TOKENS = "tokens.toml"
+TRACE = "trace"
+_LOGS, _PIDS, _CLIENT, _AUDIT = "logs", "pids", "client", "audit"
 _PORTS = range(15_000, 32_000)
 _RESERVED_MAX = 128 if sys.platform == "linux" else 0  # elsewhere, nobody else can listen on a port that is bound
 _reserved: deque[socket.socket] = deque()
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_WRITE = os.O_WRONLY | os.O_TRUNC | os.O_CREAT
+_PID_DIGITS = 20
 _STOP_S = 10.0
 _DAY_S = 86_400
 
@@ -151,6 +156,22 @@ def operator_token(config: ClusterConfig) -> str:
     return read_token(path) if config.tokens is not None and path.exists() else ""
 
 
+def _data_folders(config: ClusterConfig) -> list[str]:
+    return [f"{config.data}/{name}" for name in (*(entry.id for entry in config.process), TRACE, _AUDIT)]
+
+
+def _places(config: ClusterConfig) -> list[str]:
+    """All that a cluster puts into its folder. The folders above these are made with them."""
+    names = [entry.id for entry in config.process]
+    places = [CONFIG, *_data_folders(config)]
+    places += [place for name in names for place in (f"{_LOGS}/{name}.log", f"{_PIDS}/{name}")]
+    if config.tls is not None:
+        places += [f"{config.tls.folder}/{file}" for file in file_names([*names, _CLIENT])]
+    if config.tokens is not None:
+        places += [config.tokens, OPERATOR_TOKEN]
+    return places
+
+
 class LocalCluster:
     """The nodes outlive the object, and the program: those of `amcast up` run until `amcast down`."""
 
@@ -166,15 +187,17 @@ class LocalCluster:
         """Writes the configuration, and certificates if it wants them, and formats the folder of each process."""
         if (folder / CONFIG).exists():
             raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        made = absent(folder, _places(config))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if config.tls is not None:
             processes = [Identity("process", entry.id, config.cluster) for entry in config.process]
-            set_up(config.path(config.tls.folder), [*processes, Identity("client", "client", config.cluster)])
+            set_up(config.path(config.tls.folder), [*processes, Identity("client", _CLIENT, config.cluster)])
         if config.tokens is not None:
             token = add_token(config.path(config.tokens), "operator", ["*"], ["*"])
             write_secret(folder / OPERATOR_TOKEN, token)
         for entry in config.process:
             format_folder(config, entry.id)
+        write_list(folder, made)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
         return cls(folder)
 
@@ -191,7 +214,7 @@ class LocalCluster:
         return [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
 
     def log_file(self, name: str) -> Path:
-        return self.folder / "logs" / f"{name}.log"
+        return self.folder / _LOGS / f"{name}.log"
 
     # -- processes
 
@@ -203,20 +226,19 @@ class LocalCluster:
         self.config.process_named(name)
         if self.pid(name) is not None:
             raise UsageError(f"{name} is running already")
-        log = self.log_file(name)
-        log.parent.mkdir(exist_ok=True)
-        with log.open("ab") as out:
+        with (
+            open(open_own(self.folder, f"{_LOGS}/{name}.log", _APPEND), "ab") as log,
+            open(open_own(self.folder, f"{_PIDS}/{name}", _WRITE), "w") as pid_file,
+        ):
             child = subprocess.Popen(
                 self.command(name),
                 stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._children[name] = child
-        pids = self.folder / "pids"
-        pids.mkdir(exist_ok=True)
-        (pids / name).write_text(str(child.pid))
+            self._children[name] = child
+            pid_file.write(str(child.pid))
 
     def pid(self, name: str) -> int | None:
         """None if it is not running."""
@@ -224,11 +246,11 @@ class LocalCluster:
         if child is not None:
             # A process that is about to end has no command line any more, but still holds the lock of its folder.
             return child.pid if child.poll() is None else None
-        path = self.folder / "pids" / name
         try:
-            pid = int(path.read_text())
+            with open(open_own(self.folder, f"{_PIDS}/{name}", os.O_RDONLY)) as pid_file:
+                pid = int(pid_file.read(_PID_DIGITS))
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
+        except (OSError, ValueError, UsageError):
             return None
         is_ours = name.encode() in command and str(self.config_file(name)).encode() in command
         return pid if is_ours else None
@@ -270,8 +292,9 @@ class LocalCluster:
             time.sleep(0.02)  # it is no child of this process: there is nothing to wait on
         return True
 
-    def remove(self) -> None:
-        shutil.rmtree(self.folder)
+    def remove(self) -> list[str]:
+        """Removes what `create` and the processes made, and returns what else is in the folder."""
+        return remove_made(self.folder, _places(self.config), _data_folders(self.config))
 
     # -- what it did
 
@@ -299,7 +322,7 @@ class LocalCluster:
     def trace_folder(self) -> Path:
         if not self.config.trace:
             raise UsageError("this cluster writes no trace: start it with --trace")
-        return self.config.path(self.config.data) / "trace"
+        return self.config.path(self.config.data) / TRACE
 
     def collect(self, out: Path, complete: bool) -> CollectReport:
         """Makes a run folder of the trace. `complete`: the load has ended by itself, and is delivered."""

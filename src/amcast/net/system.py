@@ -100,9 +100,12 @@ class System:
 
     # -- names
 
-    def mkdir(self, folder: Path, mode: int = 0o777) -> None:
-        """With all folders above it. Does nothing if it is there."""
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    def mkdir(self, folder: Path) -> None:
+        """With all folders above it. Does nothing if it is there. A new one is closed to other users."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def chmod(self, path: Path, mode: int) -> None:
+        os.chmod(path, mode)
 
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -106,8 +106,11 @@ class SimulatedSystem(System):
 
     # -- names
 
-    def mkdir(self, folder: Path, mode: int = 0o777) -> None:
+    def mkdir(self, folder: Path) -> None:
         self._program.machine.disk.mkdir(folder)
+
+    def chmod(self, path: Path, mode: int) -> None:
+        """There is one user."""
 
     def sync_folder(self, folder: Path) -> None:
         program = self._program

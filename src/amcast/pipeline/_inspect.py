@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ..trace.parquet import columns_problem
+from ..trace.parquet import columns_problem, row_groups_problem
 from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
 from ._errors import first_line
 from .files import FileInfo, RunFiles
@@ -78,7 +78,7 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
             footer, found = file.metadata, file.schema_arrow
     except Exception as error:  # corrupt bytes make the library raise errors that it does not document
         raise BadRunError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
-    problem = columns_problem(found, schema)
+    problem = columns_problem(found, schema) or row_groups_problem(footer)
     if problem is not None:
         raise BadRunError(f"{uri}: {problem}")
     _check_counts(uri, footer)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -26,7 +28,7 @@ options=({options})
 for option in "$@"; do
   [ "$option" = "--add-modules=jdk.incubator.vector" ] || options+=("$option")
 done
-exec "{java}" "${{options[@]}}"
+exec {java} "${{options[@]}}"
 """
 
 
@@ -83,7 +85,7 @@ def launcher_home(java: Path, version: int, root: Path | None = None) -> Path:
     home = (root or _cache_root()) / f"java{version}-{name}"
     program = home / "bin" / "java"
     options = "--sun-misc-unsafe-memory-access=allow" if version >= _UNSAFE_WARNS_FROM else ""
-    text = _LAUNCHER.format(java=java, options=options)
+    text = _LAUNCHER.format(java=shlex.quote(str(java)), options=options)
     if not program.is_file() or program.read_text() != text:
         program.parent.mkdir(parents=True, exist_ok=True)
         # Other programs may start at the same time: they must see the whole file or none.
@@ -95,9 +97,21 @@ def launcher_home(java: Path, version: int, root: Path | None = None) -> Path:
 
 
 def _cache_root() -> Path:
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amcast"
+    """A folder in which nobody but this user can put a program."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "amcast"
+    shared = Path(tempfile.gettempdir()) / f"amcast-{os.getuid()}"
+    for folder in (cache, shared):
+        if _is_private(folder):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="amcast-"))
+
+
+def _is_private(folder: Path) -> bool:
+    """Makes it if it is missing. False if it is a link, belongs to another user, or others may write in it."""
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
     except OSError:
-        return Path(tempfile.gettempdir()) / f"amcast-{os.getuid()}"
-    return wanted if os.access(wanted, os.W_OK) else Path(tempfile.gettempdir()) / f"amcast-{os.getuid()}"
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return is_ours and os.access(folder, os.W_OK)

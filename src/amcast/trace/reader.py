@@ -10,11 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..core import UsageError
+from . import parquet
 from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
-from .parquet import columns_problem
+from .parquet import TEXT_BYTES_MAX, columns_problem, row_groups_problem
 from .run import Run, make_run
 from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
 
@@ -25,7 +27,9 @@ def read_run(path: str | Path) -> Run:
     folder = Path(path)
     try:
         info = read_run_info(folder)
-        tables = {name: _read_table(folder / name, name) for name in TABLES}
+        tables: dict[str, pa.Table] = {}
+        for name in TABLES:
+            tables[name] = _read_table(folder / name, name, sum(table.num_rows for table in tables.values()))
     except OSError as error:
         where = error.filename or folder
         raise UsageError(f"{where}: can't be read: {error.strerror or _first_line(error)}") from error
@@ -53,7 +57,8 @@ def read_run_info(path: str | Path) -> RunInfo:
         raise UsageError(f"{file}: {_first_line(error)}; mend it, or record the run again") from error
 
 
-def _read_table(folder: Path, name: str) -> pa.Table:
+def _read_table(folder: Path, name: str, rows: int) -> pa.Table:
+    """`rows`: how many are in memory already."""
     schema = TABLES[name]
     if not folder.is_dir():
         if name in OPTIONAL_TABLES and not folder.exists():
@@ -62,7 +67,11 @@ def _read_table(folder: Path, name: str) -> pa.Table:
     files = _files_of(folder)
     if not files and name not in OPTIONAL_TABLES:
         raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
-    return pa.concat_tables([_read_file(file, schema) for file in files] or [schema.empty_table()])
+    parts = [schema.empty_table()]
+    for file in files:
+        parts.append(_read_file(file, schema, rows))
+        rows += parts[-1].num_rows
+    return pa.concat_tables(parts)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -73,13 +82,22 @@ def _files_of(folder: Path) -> list[Path]:
     return files
 
 
-def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_file(path: Path, schema: pa.Schema, rows: int) -> pa.Table:
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            problem = columns_problem(file.schema_arrow, schema)
+        # Texts stay dictionaries until their size is known: one long text may be in millions of rows.
+        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+            if rows + file.metadata.num_rows > parquet.ROWS_MAX:
+                raise UsageError(
+                    f"{path}: the run has more than {parquet.ROWS_MAX:,} rows, too many for the memory of one program;"
+                    " use --engine spark"
+                )
+            problem = columns_problem(file.schema_arrow, schema) or row_groups_problem(file.metadata)
             if problem is not None:
                 raise UsageError(f"{path}: {problem}")
             table = file.read().select(schema.names)
+            for name in texts:
+                _check_text(path, name, table.column(name))
             plain = pa.table([_plain(table.column(name)) for name in schema.names], names=schema.names)
             plain.validate(full=True)  # finds strings that are not UTF-8
     except UsageError:
@@ -89,6 +107,17 @@ def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
     for field in schema:
         _check_nulls(path, field, plain.column(field.name))
     return plain.cast(schema)
+
+
+def _check_text(path: Path, name: str, column: pa.ChunkedArray) -> None:
+    size = 0
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            size += pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+        else:
+            size += chunk.nbytes
+    if size > TEXT_BYTES_MAX:
+        raise UsageError(f"{path}: column {name} has {size:,} bytes of text, and {TEXT_BYTES_MAX:,} are allowed")
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

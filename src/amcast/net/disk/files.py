@@ -114,7 +114,7 @@ def lock_folder(folder: Path) -> int:
     """Makes the folder if it is missing, and locks it until the returned descriptor is closed."""
     calls = system()
     try:
-        calls.mkdir(folder, 0o700)
+        calls.mkdir(folder)
         sync_folder(folder.parent)
         fd = calls.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
     except OSError as error:

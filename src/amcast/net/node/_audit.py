@@ -91,7 +91,7 @@ class Audit:
             self.problem = f"the audit log can't be written: {error.strerror or error}"
 
     def _open(self) -> None:
-        system().mkdir(self._path.parent, 0o700)
+        system().mkdir(self._path.parent)
         self._fd = system().open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._size = system().size_of(self._fd)
 

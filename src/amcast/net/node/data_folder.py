@@ -16,6 +16,7 @@ What was delivered stays right, and stays.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -167,6 +168,8 @@ class DataFolder:
         _refuse_unformatted(path, name)
         lock = _lock_folder(path, name)
         try:
+            with suppress(PermissionError):  # of another user, who gave it to this one
+                system().chmod(path, 0o700)  # earlier versions left it open to all
             identity = read_checked(path / IDENTITY, IDENTITY, FolderIdentity)
             _refuse_other(path, identity, config, name)
             if config.durability is Durability.MEMORY and identity.state is State.USED:

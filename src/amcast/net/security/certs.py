@@ -166,6 +166,11 @@ def _pem(what: x509.Certificate | x509.CertificateRevocationList) -> bytes:
     return what.public_bytes(serialization.Encoding.PEM)
 
 
+def file_names(names: Sequence[str]) -> list[str]:
+    """Of all files that `set_up` makes for these identities, if none of them is there."""
+    return [file for name in (CA, *names) for file in (f"{name}.crt", f"{name}.key")] + [SECRET_FILE]
+
+
 def _made(what: Literal["ca", "process", "client"], folder: Path, name: str, signed: _Signed) -> Made:
     return Made(what, name, *cert_and_key(folder, name), signed.cert.not_valid_after_utc)
 

@@ -153,7 +153,7 @@ class TraceWriter:
         path = self._folder / header.file_name
         try:
             system().mkdir(self._folder)
-            file = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            file = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             if isinstance(error, FileExistsError):
                 _mark_broken(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -87,7 +88,7 @@ def _write(runs: Runs, reports: list[RunReport], target: Path, draw: Draw | None
         content = Content(runs.runs, reports, tables, pictures, diagrams, runs.quarantined)
         (folder / PAGE).write_text(page(content), encoding="utf-8", errors="replace")
         _write_figures(folder / "figures", pictures, diagrams)
-        _write_tables(folder / "tables", tables)
+        write_tables(folder / "tables", tables)
         progress("page")
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return Written(target, files, tables, runs, reports)
@@ -124,8 +125,20 @@ def _write_figures(folder: Path, pictures: Sequence[Picture], diagrams: Mapping[
         (folder / f"counterexample-{number}.svg").write_text(svg, encoding="utf-8")
 
 
-def _write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
+def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
     folder.mkdir()
     for name, data in tables.items():
-        pa_csv.write_csv(data, folder / f"{name}.csv")
+        pa_csv.write_csv(_without_formulas(data), folder / f"{name}.csv")
         pq.write_table(data, folder / f"{name}.parquet")
+
+
+def _without_formulas(data: pa.Table) -> pa.Table:
+    """Spreadsheets run texts that begin with one of these characters. An apostrophe tells them that it is a text."""
+    for at, field in enumerate(data.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            column = data.column(at)
+            is_formula = pc.match_substring_regex(column, r"^[=+\-@\t\r]")
+            data = data.set_column(
+                at, field, pc.if_else(is_formula, pc.binary_join_element_wise("'", column, ""), column)
+            )
+    return data
