@@ -185,7 +185,7 @@ def test_a_stranger_is_told_why(first: bytes, reason: str, tmp_path: Path) -> No
     [
         ("fastcast", 2, "not a batch of messages"),
         ("fastcast", 0, "a batch of 0 messages"),
-        ("sequencer", 2, "no batch"),
+        ("sequencer", 2, "no client sends START in sequencer"),
     ],
 )
 def test_what_is_no_batch_is_refused(protocol_name: str, count: int, reason: str, tmp_path: Path) -> None:
