@@ -549,6 +549,8 @@ def test_boots_are_counted_on_though_a_copy_of_an_older_folder_lacks_its_log(tmp
             shutil.copytree(data_of(cluster, "g1.p0"), tmp_path / "copy")
             for _ in range(2):
                 await cluster.start("g1.p0")
+                again = cluster.servers["g1.p0"]
+                await eventually(lambda server=again: not server.gate.missing, "all have seen this start")
                 await cluster.stop("g1.p0")
             shutil.rmtree(tmp_path / "copy" / "log-0")
             restore(cluster, tmp_path / "copy")

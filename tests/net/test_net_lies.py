@@ -11,6 +11,8 @@ import pytest
 from amcast.core import AppMessage, ProcessId, Topology, Wire, encode, grid, message_id
 from amcast.core.ids import UNSETTLED_MAX
 from amcast.net.client.async_client import connect
+from amcast.net.config import ClientLimits
+from amcast.net.node._accounts import Account
 from amcast.net.node._client_service import ClientService
 from amcast.net.security.access import Rights
 from amcast.protocols import Start, protocol
@@ -65,7 +67,8 @@ class Service:
         node = self.node = server.node
         node.topology, node.client_messages, node.has_batches = self.topology, spec.client_messages, spec.takes_batches
         server.config.limits.message_bytes = 1_000
-        self.service = ClientService(server, self.connection, "x", rights)
+        node.admission.admit_ingress.return_value = []
+        self.service = ClientService(server, self.connection, "x", rights, Account("x", ClientLimits()))
         self.service.sessions.add(100)
         self.decode = server.requests.decode
 

@@ -17,7 +17,9 @@ DEFAULT_FILE = Path("tokens.toml")
 
 def register(app: typer.Typer) -> None:
     tokens = typer.Typer(
-        help="Tokens of clients, with the groups that each may send to and follow.", no_args_is_help=True
+        help="Tokens of clients, with the groups that each may send to and follow.\n\n"
+        "Example:\n\n[bold]amcast token add alice --send g1,g2 --file tokens.toml[/bold]",
+        no_args_is_help=True,
     )
     app.add_typer(tokens, name="token")
 

@@ -47,21 +47,21 @@ class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sessions: int = 2_048  # senders that are connected at a time
     followers: int = 32
     open_messages: int = 50_000  # as in `Limits`: above, this client hears BUSY, and others do not
-    open_bytes: int = 128 << 20
+    open_bytes: int = 64 << 20
     messages_per_second: int = 0  # above, nothing is read from the client for a while; 0: as many as it can
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
     open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
-    open_bytes: int = 256 << 20
+    open_bytes: int = 128 << 20
     forwarded_messages: int = 10_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
     forwarded_bytes: int = 32 << 20
     # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
     # messages that another one has no room for.
     ingress_messages: int = 100_000
-    ingress_bytes: int = 256 << 20
-    link_bytes: int = 32 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
+    ingress_bytes: int = 128 << 20
+    link_bytes: int = 8 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
     client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off
     slow_ms: int = 10_000  # a client that lets so much time pass, while too much waits for it, is cut off

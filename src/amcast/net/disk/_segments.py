@@ -38,7 +38,7 @@ from .files import (
     write_file,
 )
 
-VERSION = 1
+VERSION = 2
 SALT_FILE = "salt"
 
 RECORDS = "log"

@@ -19,7 +19,7 @@ from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
 from ..layout import DataLayout
 
-VERSION = 2
+VERSION = 3
 HELLO_LIMIT = 60 << 10  # bytes of a frame, as long as it is not known who sends
 MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
 MARK_BYTES = 9
