@@ -203,9 +203,9 @@ def test_another_version_is_named(tmp_path: Path) -> None:
     _small_log(tmp_path)
     path = only_segment(tmp_path)
     content = bytearray(path.read_bytes())
-    content[7] = 2
+    content[7] = 1
     path.write_bytes(content)
-    with pytest.raises(CorruptLogError, match=r"format version 2, and this program reads 1"):
+    with pytest.raises(CorruptLogError, match=r"format version 1, and this program reads 2"):
         Owner(tmp_path)
 
 
