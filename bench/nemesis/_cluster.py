@@ -129,11 +129,17 @@ class ProxiedCluster(LocalCluster):
             self.start([name])
 
     async def _until_it_answers_or_ends(self, name: str) -> None:
-        while self.pid(name) is not None:
-            status = (await self.statuses())[name]
-            if status is not None and status.problem is None:
-                return
-            await asyncio.sleep(0.1)
+        problem: str | None = "no answer"
+        try:
+            async with asyncio.timeout(_READY_S):
+                while self.pid(name) is not None:
+                    status = (await self.statuses())[name]
+                    problem = "no answer" if status is None else status.problem
+                    if problem is None:
+                        return
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise UsageError(f"{name} is not well {_READY_S:g} s after its start: {problem}") from None
 
     def terminate(self, names: list[str]) -> None:
         for name in names:
