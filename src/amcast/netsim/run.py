@@ -19,6 +19,7 @@ from ..check import Violation
 from ..net.system import use
 from ..trace import Run
 from .clients import Reader, Sender
+from .faults import KillClient
 from .injection import Injector
 from .judge import judge
 from .machine import World
@@ -28,6 +29,8 @@ from .system import SimulatedSystem
 
 _LOOK_US = 20_000
 _SPARE_BYTES = 2 << 20  # above a limit: a turn that begins below it may write a snapshot of everything
+# Nobody waits for messages of a client that was killed. Groups still ask each other for them, with pauses that grow.
+_ORPHANS_US = 4_000_000
 _STOP_US = 15_000_000  # all nodes must have stopped in good order within this time
 
 
@@ -110,6 +113,12 @@ class NodeSimulation:
         load = self.scenario.interval_us * (self.scenario.messages // self.scenario.clients + 1)
         return max(self.scenario.end_us(), load, self._progress_us) + self.scenario.patience_us
 
+    @property
+    def _quiet_us(self) -> int:
+        """From then on nothing is on its way that no client waits for."""
+        has_orphans = any(isinstance(fault, KillClient) for fault in self.scenario.plan.faults)
+        return self.scenario.end_us() + (_ORPHANS_US if has_orphans else 0)
+
     def _look(self) -> None:
         now = self.world.now
         progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None)
@@ -119,7 +128,7 @@ class NodeSimulation:
         if self.problems:
             self.world.end()
             return
-        if self.reader is None and now > self.scenario.end_us() and all(_has_ended(each) for each in self.senders):
+        if self.reader is None and now > self._quiet_us and all(_has_ended(each) for each in self.senders):
             machine = self.world.add_machine("reader", self._wall_us)
             self.reader = Reader(self.scenario, machine, self._applications_are_at)
         if self.reader is not None and self.reader.is_done:
