@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from msgspec.structs import replace
 
@@ -386,6 +388,30 @@ def test_a_leader_whom_nobody_answers_steps_down() -> None:
     assert cluster.log(0).is_leader
     cluster.tick(0)
     assert not cluster.log(0).is_leader
+
+
+def test_a_leader_whose_members_vote_stays_though_their_acks_are_late() -> None:
+    cluster = running()
+    for number in range(4 * CONFIG.election_ticks):
+        cluster.propose(0, f"{number}")
+        cluster.turn(0)
+        for packet in cluster.take(Accept, dst=1):
+            cluster.deliver(packet)
+        for packet in cluster.take(Accepted, src=1, dst=0):
+            cluster.deliver(packet)
+        cluster.wire.clear()
+        cluster.tick(0)
+    assert cluster.log(0).is_leader
+
+
+def test_an_instance_is_sent_again_less_and_less_often() -> None:
+    """Members that are slow would become slower by it."""
+    cluster = running(config=replace(CONFIG, election_ticks=1_000))
+    cluster.propose(0, "a")
+    cluster.turn(0)
+    sent_at = [tick for tick in range(1, 64) if cluster.tick(0).sent(Accept)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise([0, *sent_at])]
+    assert gaps == [2, 4, 8, 16, 16, 16]
 
 
 def test_only_a_ballots_owner_may_use_it() -> None:

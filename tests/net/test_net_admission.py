@@ -77,13 +77,40 @@ def test_a_batch_counts_as_its_messages_and_is_taken_whole(admission: Admission)
     assert (admission.open_messages, admission.open_bytes) == (0, 0)
 
 
-def test_a_client_that_leaves_makes_room_for_others(admission: Admission) -> None:
+def test_what_a_client_had_open_when_it_left_counts_until_it_is_delivered(admission: Admission) -> None:
+    """Otherwise it would send, leave, come again and send, and the leader would hold all of it."""
     admit(admission, message(ANN, 0), message(ANN, 1), message(BOB, 0))
+    account = admission._accounts[ANN]
     admission.leave(ANN)
-    assert (admission.open_messages, admission.open_bytes) == (1, 10)
-    late = message(ANN, 2)
-    assert admission.admit([late], 10, Account("anyone", ClientLimits()), True) == [], "sent before its client left"
-    assert admission.open_messages == 1, "no reply would ever close it"
+    assert (admission.open_messages, admission.open_bytes) == (1, 10), "nobody waits for a reply to the others"
+    assert admit(admission, message(BOB, 1)) == [message(BOB, 1).id]
+    admission.enter(ANN, account)
+    assert admit(admission, message(ANN, 0)) == [], "the client has come back, and sends it again"
+    assert (admission.open_messages, account.open_messages) == (2, 2)
+    admission.on_delivered([(message(ANN, 1), 5)])
+    assert admit(admission, message(BOB, 1)) == []
+    admission.close(ANN, [message(ANN, 0).id])
+    assert (account.open_messages, account.open_bytes) == (0, 0)
+
+
+def test_what_a_client_sent_before_it_left_counts_when_it_arrives_later(admission: Admission) -> None:
+    account = admission._accounts[ANN]
+    admission.leave(ANN)
+    many = [message(ANN, seq) for seq in range(5)]
+    assert admission.admit(many, 50, account, True) == [many[3].id, many[4].id]
+    assert (admission.open_messages, account.open_messages) == (0, 3)
+
+
+def test_what_was_left_and_is_never_delivered_counts_for_some_seconds(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(system(), "monotonic_s", lambda: now_s)
+    admit(admission, *[message(ANN, seq) for seq in range(3)])
+    admission.leave(ANN)
+    assert admit(admission, message(BOB, 0)) == [message(BOB, 0).id]
+    now_s = 10.0
+    assert admit(admission, message(BOB, 0)) == []
 
 
 def test_a_greedy_client_hears_busy_and_others_do_not() -> None:
@@ -102,6 +129,7 @@ def test_a_greedy_client_hears_busy_and_others_do_not() -> None:
     assert admit(admission, again) == []
     for client in (ANN, ANN + 100, BOB):
         admission.leave(client)
+    admission.on_delivered([(message(client, seq), 5) for client in (ANN, ANN + 100, BOB) for seq in range(3)])
     assert (greedy.open_messages, greedy.open_bytes, other.open_messages, other.open_bytes) == (0, 0, 0, 0)
 
 

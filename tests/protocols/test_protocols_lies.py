@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ from amcast.core import AppMessage, GroupId, ProcessId, Topology, Wire, grid, me
 from amcast.core.ids import SEQ_LIMIT, UNSETTLED_MAX
 from amcast.protocols import PROTOCOLS, ProtocolSpec, Start
 from amcast.protocols._in_flight import ALL_BYTES, SENDER_BYTES, SENDER_MESSAGES, InFlight
+from amcast.protocols.fastcast import FastCast, FastCastConfig
 from amcast.protocols.optimistic.messages import BarrierRequest, FrMcast
 from amcast.protocols.sequencer import Data
 from amcast.sim import Simulation, scenario
 from amcast.sim.faults import Liar
 from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.run import simulate
+from tests.consensus.paxos_harness import Box
 
 GENUINE = ["skeen", "basecast", "fastcast"]
 STAMPED = ["oam-baseline", "oam"]
@@ -223,3 +226,20 @@ def test_the_fuzzer_lies_and_nobody_else_is_harmed(name: str) -> None:
         assert violations_of(result) == ()
         delivered += result.deliveries
     assert delivered
+
+
+def test_what_one_group_alone_was_told_is_told_on_a_little_at_a_time() -> None:
+    """g2 is slow or down: all of it, in each period, would only make it slower."""
+    topology = Topology({1: (0,), 2: (1,)}, (2,))
+    replica = FastCast(0, topology, FastCastConfig(resend_max=100), Random(1))
+    replica.on_boot(Box(at_once=True))
+    many = tuple([AppMessage(message_id(2, seq), (1, 2), b"") for seq in range(3_000)])
+    replica.on_message(2, Start(many), Box(at_once=True))
+    replica.on_timer("log.1.propose", Box(at_once=True))
+    told: list[int] = []
+    for _ in range(100):
+        period = Box(at_once=True)
+        replica.on_timer("fastcast.resend", period)
+        told.append(sum(len(start.messages) for start in period.sent(Start)))
+    assert max(told) == 100
+    assert sum(told) >= len(many), "the turn of each of them has come"

@@ -38,7 +38,7 @@ Where this departs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -72,6 +72,8 @@ _RESEND = "fastcast.resend"
 Given = tuple[Timestamp, bytes]  # a timestamp, and the digest of the message that it was given to
 Stamp = tuple[MessageId, Timestamp, bytes]
 _LOCAL = b""  # for the digest of a message that no other group has to recognise
+_TOLD_AFTER_TICKS = (2, 4)  # periods after which a message that still waits is told again
+_TOLD_EVERY_TICKS = 8  # and then every so many
 _KEPT_TICKS = 4  # periods after which a timestamp that is kept is sent again
 
 
@@ -194,6 +196,23 @@ class Kept(msgspec.Struct, array_like=True):
     given: Given
     groups: list[GroupId]
     ticks: int = 0
+
+
+class Retold:
+    """Messages that another group is told of again, with this group's timestamps: what one frame takes."""
+
+    def __init__(self) -> None:
+        self.messages: list[AppMessage] = []
+        self.stamps: list[Stamp] = []
+        self._bytes = 0
+
+    def add(self, message: AppMessage, given: Given) -> None:
+        self.messages.append(message)
+        self.stamps.append((message.id, *given))
+        self._bytes += len(message.payload)
+
+    def is_full(self, config: ReplicaConfig) -> bool:
+        return len(self.messages) >= config.resend_max or self._bytes >= config.resend_bytes
 
 
 class FastCastState(msgspec.Struct, array_like=True):
@@ -596,16 +615,11 @@ class FastCast(Replica):
     def _resend(self, out: Outbox) -> None:
         """Sends a message that has waited for a whole period again, to the groups whose timestamps are missing."""
         never = [id_ for id_, each in self._tracked.items() if each.message is None and self._seen.is_known(id_)]
-        for id_ in never:
-            del self._tracked[
-                id_
-            ]  # this group will not order what others stamped: its sender has lied to this group or to them
+        for id_ in never:  # this group will not order what others stamped: its sender has lied to it, or to them
+            del self._tracked[id_]
         if not self._log.is_leader:
             return
-        for tracked in self._tracked.values():
-            tracked.ticks += 1
-            if tracked.ticks > 1:
-                self._tell_again(tracked, out)
+        self._tell_again(self._due(), out)
         for group, ids in self._synced_out.items():
             out.send_all(self._topology.members(group), Synced(self._group, tuple(ids)))
         self._synced_out = {}
@@ -624,16 +638,40 @@ class FastCast(Replica):
             some = tuple(stamps[: self._config.resend_max])
             out.send_all(self._topology.members(group), SendHard(self._group, some))
 
-    def _tell_again(self, tracked: Tracked, out: Outbox) -> None:
-        message = tracked.message
-        if message is None or self._pending.is_final(message.id):
-            return
-        stamp = (message.id, *tracked.hard[self._group])
-        for group in message.dst:
-            if group != self._group and group not in tracked.synced:
-                members = self._topology.members(group)
-                out.send_all(members, Start((message,)))
-                out.send_all(members, SendHard(self._group, (stamp,)))
+    def _due(self) -> list[Tracked]:
+        """The messages that are to be told again: each after two periods, then less and less often, and only so many in
+        a period. Where everybody is slow, not deaf, whatever is said twice makes them slower."""
+        due: list[Tracked] = []
+        for id_, tracked in self._tracked.items():
+            if tracked.message is None or self._pending.is_final(id_):
+                continue
+            ticks = tracked.ticks + 1
+            if ticks in _TOLD_AFTER_TICKS or ticks % _TOLD_EVERY_TICKS == 0:
+                if len(due) == self._config.resend_max:
+                    continue  # its turn comes in the next period
+                due.append(tracked)
+            tracked.ticks = ticks
+        return due
+
+    def _tell_again(self, due: Iterable[Tracked], out: Outbox) -> None:
+        """Tells the destinations whose timestamps the log lacks of these messages, in frames of a limited size."""
+        frames: dict[GroupId, Retold] = {}
+        for tracked in due:
+            message = tracked.message
+            assert message is not None
+            for group in message.dst:
+                if group != self._group and group not in tracked.synced:
+                    retold = frames.setdefault(group, Retold())
+                    retold.add(message, tracked.hard[self._group])
+                    if retold.is_full(self._config):
+                        self._send_retold(group, frames.pop(group), out)
+        for group, retold in frames.items():
+            self._send_retold(group, retold, out)
+
+    def _send_retold(self, group: GroupId, retold: Retold, out: Outbox) -> None:
+        members = self._topology.members(group)
+        out.send_all(members, Start(tuple(retold.messages)))
+        out.send_all(members, SendHard(self._group, tuple(retold.stamps)))
 
     def _on_elected(self, out: Outbox) -> None:
         self._soft_clock = self._hard_clock
@@ -648,7 +686,8 @@ class FastCast(Replica):
             for group, given in tracked.hard.items():
                 if group != self._group and group not in tracked.synced:
                     known.setdefault(group, []).append((id_, *given))
-            self._tell_again(tracked, out)
+        waiting = [t for id_, t in self._tracked.items() if t.message is not None and not self._pending.is_final(id_)]
+        self._tell_again(waiting, out)
         for id_, ahead in self._ahead.items():
             for group, given in ahead.items():
                 known.setdefault(group, []).append((id_, *given))

@@ -27,6 +27,7 @@ from .learner import Learner
 from .messages import (
     NOTHING,
     Accepted,
+    Ballot,
     Heartbeat,
     HeartbeatAck,
     Incarnation,
@@ -37,6 +38,8 @@ from .messages import (
     encode_readd,
     number_of,
 )
+
+_RETRANSMIT_FACTOR_MAX = 8  # the longest wait for the next 2a of an instance, in `retransmit_ticks`
 
 
 class Leadership:
@@ -55,7 +58,7 @@ class Leadership:
         self._timer_set = False
         self._next_free = 0  # the first instance that nothing was proposed for
         self.handed_up = 0  # the learner's `next`, when this leader last looked: nothing below is in flight
-        self._in_flight: dict[int, int] = {}  # instance -> tick of its last 2a
+        self._in_flight: dict[int, tuple[int, int]] = {}  # instance -> tick of its last 2a, ticks until the next one
         self._heard_from: dict[ProcessId, int] = {}  # the tick of each member's last answer
         self._applied_by: dict[ProcessId, int] = {}  # a restart of this process needs no instance below
         self._readding: dict[ProcessId, Incarnation] = {}  # incarnations of members that the log is about to take back
@@ -126,7 +129,7 @@ class Leadership:
         learner, ballot = self._learner, self._election.ballot
         assert self._election.role == LEADER and instance >= learner.next
         self._next_free = instance + 1
-        self._in_flight[instance] = learner.ticks
+        self._in_flight[instance] = (learner.ticks, self._config.retransmit_ticks)
         if out.persists_at_once:
             self._acceptor.vote(ballot, instance, value, out)
             self._audience.send_accept(ballot, instance, value, out)
@@ -175,17 +178,22 @@ class Leadership:
         out.send_all(audience, Heartbeat(self._group, self._election.ballot, learner.next, floor))
         learner.truncate(floor)
 
+    def on_sign_of_life(self, sender: ProcessId, ballot: Ballot) -> None:
+        """The member follows this ballot. Its votes say so as well: where much waits, acks of heartbeats come late."""
+        if sender in self._heard_from and ballot == self._election.ballot:
+            self._heard_from[sender] = self._learner.ticks
+
     def on_heartbeat_ack(self, sender: ProcessId, message: HeartbeatAck) -> None:
         if self._election.role == LEADER and message.ballot == self._election.ballot:
-            if sender in self._heard_from:
-                self._heard_from[sender] = self._learner.ticks
+            self.on_sign_of_life(sender, message.ballot)
             self._applied_by[sender] = max(message.applied, self._applied_by.get(sender, 0))
 
     def _retransmit(self, out: Outbox) -> None:
-        ticks = self._learner.ticks
-        for instance, tick in self._in_flight.items():
-            if ticks - tick >= self._config.retransmit_ticks:
-                self._in_flight[instance] = ticks
+        """The same instance less and less often: members that are slow, not deaf, would only become slower."""
+        ticks, wait_max = self._learner.ticks, _RETRANSMIT_FACTOR_MAX * self._config.retransmit_ticks
+        for instance, (tick, wait) in self._in_flight.items():
+            if ticks - tick >= wait:
+                self._in_flight[instance] = (ticks, min(2 * wait, wait_max))
                 value = self._learner.slots[instance].value
                 self._audience.send_accept(self._election.ballot, instance, value, out)
 

@@ -122,6 +122,7 @@ class MultiPaxos(Log):
             return self._on_message_outside(sender, message, out)
         match message:
             case Accepted():
+                self._leadership.on_sign_of_life(sender, message.ballot)
                 decisions = self._learner.on_accepted(sender, message)
             case Accept():
                 return self._on_accept(sender, message, out)

@@ -1,6 +1,7 @@
 """Back-pressure on clients: how many of their messages a node takes before it answers BUSY.
 
-A message that a leader takes is open until the leader replies to its client. Other members pass a message on to their
+A message that a leader takes is open until the leader replies to its client, or delivers it if the client has left: a
+client that sends much, leaves and comes again has no more room for it. Other members pass a message on to their
 leader, which replies. What they have passed on they count as well, until they deliver it, or for some seconds if they
 never do: otherwise whoever asks the wrong member could fill the leader. There is a limit for all clients, and one for
 each, so that a greedy client hears BUSY while others do not.
@@ -29,6 +30,7 @@ class Admission:
         self.turned_away = 0  # how often a client heard BUSY for a message or a batch
         self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes)
         self._ingress = Undelivered(limits.ingress_messages, limits.ingress_bytes)
+        self._left = Undelivered(limits.open_messages, limits.open_bytes)  # what clients had open when they left
         self._limits = limits
         self._open: dict[ProcessId, dict[MessageId, tuple[int, int]]] = {}  # connected clients: messages, bytes of each
         self._accounts: dict[ProcessId, Account] = {}
@@ -38,18 +40,22 @@ class Admission:
         self._accounts[client] = account
 
     def leave(self, client: ProcessId) -> None:
-        """No reply will reach the client, so nothing would ever close what it has open."""
-        self.close(client, list(self._open[client]))
+        """No reply will reach the client: what it has open is closed by delivery."""
+        opened, account = self._open[client], self._accounts[client]
+        left = [(id_, count, size) for id_, (count, size) in opened.items()]
+        self.close(client, list(opened))
         del self._open[client], self._accounts[client]
+        self._left.keep(left, account)
 
     def admit(self, messages: Sequence[AppMessage], size: int, account: Account, is_leader: bool) -> list[MessageId]:
         """Opens the messages, whose payloads have this size together. Returns the ids of those that must wait: BUSY."""
         if not is_leader:
             busy = self.forwarded.admit(messages, account)
         elif self._has_room(count_messages(messages), size, account):
-            self._open_all(messages)
+            self._open_all(messages, account)
             return []
         else:
+            self._left.forget_old()
             busy = [message.id for message in messages if not self._is_admitted(message, account)]
         self.turned_away += len(busy)
         return busy
@@ -63,12 +69,13 @@ class Admission:
     def on_delivered(self, batch: Sequence[tuple[AppMessage, object]]) -> None:
         self.forwarded.on_delivered(batch)
         self._ingress.on_delivered(batch)
+        self._left.on_delivered(batch)
 
     def _has_room(self, count: int, size: int, account: Account) -> bool:
         limits, own = self._limits, account.limits
         return (
-            self.open_messages + count <= limits.open_messages
-            and self.open_bytes + size <= limits.open_bytes
+            self.open_messages + self._left.messages + count <= limits.open_messages
+            and self.open_bytes + self._left.bytes + size <= limits.open_bytes
             and account.open_messages + count <= own.open_messages
             and account.open_bytes + size <= own.open_bytes
         )
@@ -76,26 +83,31 @@ class Admission:
     def _is_admitted(self, message: AppMessage, account: Account) -> bool:
         if message.id in self._open.get(message.id >> SEQ_BITS, ()):
             return True  # the client sends it again
+        if message.id in self._left:
+            self._open_all((message,), account)  # the client has come back
+            return True
         # One message or batch may exceed a limit: otherwise one that is larger than the limit would never be admitted.
         size = len(message.payload)
-        has_room = self.open_messages < self._limits.open_messages
-        fits = not self.open_messages or self.open_bytes + size <= self._limits.open_bytes
+        open_messages = self.open_messages + self._left.messages
+        has_room = open_messages < self._limits.open_messages
+        fits = not open_messages or self.open_bytes + self._left.bytes + size <= self._limits.open_bytes
         if has_room and fits and not account.lacks_room(size):
-            self._open_all((message,))
+            self._open_all((message,), account)
             return True
         return False
 
-    def _open_all(self, messages: Sequence[AppMessage]) -> None:
+    def _open_all(self, messages: Sequence[AppMessage], account: Account) -> None:
         for message in messages:
-            client = message.id >> SEQ_BITS
+            client, count, size = message.id >> SEQ_BITS, message.count, len(message.payload)
             opened = self._open.get(client)
-            # A client that has left is not counted: it gets no reply, which would close the message.
-            if opened is not None and message.id not in opened:
-                count, size = message.count, len(message.payload)
+            if opened is None:
+                self._left.keep([(message.id, count, size)], account)
+            elif message.id not in opened:
+                self._left.drop(message.id)
                 opened[message.id] = (count, size)
-                account = self._accounts[client]
-                account.open_messages += count
-                account.open_bytes += size
+                holder = self._accounts[client]
+                holder.open_messages += count
+                holder.open_bytes += size
                 self.open_messages += count
                 self.open_bytes += size
 
@@ -114,10 +126,11 @@ class Admission:
         """This process no longer leads: the next leader counts the messages, and replies."""
         for client, opened in self._open.items():
             self.close(client, list(opened))
+        self._left.clear()
 
 
 class Undelivered:
-    """What a member has taken though it will not reply, and not seen delivered yet."""
+    """What a member has taken though it will reply to nobody, and not seen delivered yet."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self.messages = 0
@@ -141,12 +154,38 @@ class Undelivered:
             return False
         if account.lacks_room(size):
             return False
-        self._open[message.id] = (message.count, size, account, now_s)
-        self.messages += message.count
-        self.bytes += size
-        account.open_messages += message.count
-        account.open_bytes += size
+        self._add(message.id, message.count, size, account, now_s)
         return True
+
+    def _add(self, id_: MessageId, count: int, size: int, account: Account, now_s: float) -> None:
+        self._open[id_] = (count, size, account, now_s)
+        self.messages += count
+        self.bytes += size
+        account.open_messages += count
+        account.open_bytes += size
+
+    def keep(self, taken: Iterable[tuple[MessageId, int, int]], account: Account) -> None:
+        """Counts what was taken before: of each message or batch its id, how many messages, and how many bytes."""
+        now_s = system().monotonic_s()
+        self._forget_before(now_s - _UNDELIVERED_S)
+        for id_, count, size in taken:
+            if id_ not in self._open:
+                self._add(id_, count, size, account, now_s)
+
+    def __contains__(self, id_: MessageId) -> bool:
+        return id_ in self._open
+
+    def drop(self, id_: MessageId) -> None:
+        """It is counted elsewhere from now on, if it was counted here."""
+        if id_ in self._open:
+            self._close(id_)
+
+    def forget_old(self) -> None:
+        self._forget_before(system().monotonic_s() - _UNDELIVERED_S)
+
+    def clear(self) -> None:
+        for id_ in list(self._open):
+            self._close(id_)
 
     def _forget_before(self, time_s: float) -> None:
         while self._open:
@@ -158,8 +197,7 @@ class Undelivered:
     def on_delivered(self, batch: Iterable[tuple[AppMessage, object]]) -> None:
         if self._open:
             for message, _ in batch:
-                if message.id in self._open:
-                    self._close(message.id)
+                self.drop(message.id)
 
     def _close(self, id_: MessageId) -> None:
         count, size, account, _ = self._open.pop(id_)
