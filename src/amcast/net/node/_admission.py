@@ -31,6 +31,7 @@ class Admission:
         self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes)
         self._ingress = Undelivered(limits.ingress_messages, limits.ingress_bytes)
         self._left = Undelivered(limits.open_messages, limits.open_bytes)  # what clients had open when they left
+        self._undelivered = (self.forwarded, self._ingress, self._left)
         self._limits = limits
         self._open: dict[ProcessId, dict[MessageId, tuple[int, int]]] = {}  # connected clients: messages, bytes of each
         self._accounts: dict[ProcessId, Account] = {}
@@ -67,9 +68,9 @@ class Admission:
         return busy
 
     def on_delivered(self, batch: Sequence[tuple[AppMessage, object]]) -> None:
-        self.forwarded.on_delivered(batch)
-        self._ingress.on_delivered(batch)
-        self._left.on_delivered(batch)
+        for undelivered in self._undelivered:
+            if undelivered.messages:
+                undelivered.on_delivered(batch)
 
     def _has_room(self, count: int, size: int, account: Account) -> bool:
         limits, own = self._limits, account.limits
@@ -103,7 +104,8 @@ class Admission:
             if opened is None:
                 self._left.keep([(message.id, count, size)], account)
             elif message.id not in opened:
-                self._left.drop(message.id)
+                if self._left.messages:
+                    self._left.drop(message.id)
                 opened[message.id] = (count, size)
                 holder = self._accounts[client]
                 holder.open_messages += count
@@ -195,9 +197,8 @@ class Undelivered:
             self._close(id_)
 
     def on_delivered(self, batch: Iterable[tuple[AppMessage, object]]) -> None:
-        if self._open:
-            for message, _ in batch:
-                self.drop(message.id)
+        for message, _ in batch:
+            self.drop(message.id)
 
     def _close(self, id_: MessageId) -> None:
         count, size, account, _ = self._open.pop(id_)
