@@ -147,6 +147,29 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(seed: int) -> None
     assert not reader.refused
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_wait_and_come_out_later_as_they_went_in(seed: int) -> None:
+    rng = Random(seed)
+    frames = [rng.randbytes(rng.choice([0, 10, 70_000])) for _ in range(rng.randint(1, 30))]
+    data = b"".join(map(frame, frames))
+    protocol = Collecting(1 << 20)
+
+    def take(view: memoryview) -> None:
+        protocol.frames.append(bytes(view))
+        protocol._is_waiting = rng.random() < 0.5
+
+    protocol._on_frame = take
+    while data:
+        size = rng.randint(1, 100_000)
+        protocol.feed(data[:size])
+        data = data[size:]
+        if rng.random() < 0.3:
+            protocol._go_on()
+    for _ in frames:
+        protocol._go_on()
+    assert protocol.frames == frames
+
+
 def test_a_frame_over_the_limit_is_refused_at_its_length() -> None:
     reader = Collecting(1_000)
     reader.feed(frame(bytes(1_000)) + (1_001).to_bytes(4, "big"))

@@ -15,6 +15,7 @@ from amcast.net.config import ClientLimits
 from amcast.net.node._accounts import Account
 from amcast.net.node._client_service import ClientService
 from amcast.net.security.access import Rights
+from amcast.net.wire.control import Detach
 from amcast.protocols import Start, protocol
 from amcast.protocols.optimistic.messages import BarrierRequest, FrMcast
 from amcast.protocols.sequencer import Data
@@ -67,7 +68,7 @@ class Service:
         node = self.node = server.node
         node.topology, node.client_messages, node.has_batches = self.topology, spec.client_messages, spec.takes_batches
         server.config.limits.message_bytes = 1_000
-        node.admission.admit_ingress.return_value = []
+        node.admission.admit.return_value = node.admission.admit_ingress.return_value = []
         self.service = ClientService(server, self.connection, "x", rights, Account("x", ClientLimits()))
         self.service.sessions.add(100)
         self.decode = server.requests.decode
@@ -95,3 +96,15 @@ class Service:
 def test_who_may_not_send_has_nothing_to_say(name: str, wire: Wire) -> None:
     assert Service(name, Rights("all", None, None)).refuses(wire) is None
     assert "no right to send" in str(Service(name, Rights("none", frozenset(), None)).refuses(wire))
+
+
+def test_nobody_says_good_bye_for_another() -> None:
+    """The trace would tell that all messages of that client were answered, and a loss would not be seen."""
+    service = Service("fastcast", Rights("all", None, None))
+    service.decode.return_value = Detach(101, 5)
+    service.service.on_frame(memoryview(b""))
+    assert not service.node.forget_client.called
+    assert "good-bye" in service.connection.refuse.call_args.args[0]
+    service.decode.return_value = Detach(100, 5)
+    service.service.on_frame(memoryview(b""))
+    assert service.node.forget_client.call_args.args[::2] == (100, 5)

@@ -15,7 +15,7 @@ from amcast.protocols._in_flight import ALL_BYTES, SENDER_BYTES, SENDER_MESSAGES
 from amcast.protocols.fastcast import FastCast, FastCastConfig
 from amcast.protocols.optimistic.messages import BarrierRequest, FrMcast
 from amcast.protocols.sequencer import Data
-from amcast.sim import Simulation, scenario
+from amcast.sim import Scenario, Simulation, scenario
 from amcast.sim.faults import Liar
 from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.run import simulate
@@ -28,8 +28,8 @@ STAMPED = ["oam-baseline", "oam"]
 class Stand:
     """A simulated cluster of two groups with an honest client, and one whose messages the test makes."""
 
-    def __init__(self, name: str) -> None:
-        self.made = scenario(name, groups=2, clients=2, messages=0, resend_us=5_000, seed=1)
+    def __init__(self, name: str, made: Scenario | None = None) -> None:
+        self.made = made or scenario(name, groups=2, clients=2, messages=0, resend_us=5_000, seed=1)
         self.simulation = Simulation(self.made)
         self.topology = self.made.topology()
         self.honest, self.liar = self.topology.clients
@@ -243,3 +243,13 @@ def test_what_one_group_alone_was_told_is_told_on_a_little_at_a_time() -> None:
         told.append(sum(len(start.messages) for start in period.sent(Start)))
     assert max(told) == 100
     assert sum(told) >= len(many), "the turn of each of them has come"
+
+
+def test_a_message_that_one_group_alone_was_told_is_asked_for_at_once() -> None:
+    """Everybody's messages wait for it. The leaders would say it again by themselves, but much later."""
+    made = scenario("fastcast", groups=2, clients=2, messages=0, resend_us=60_000_000, seed=1)
+    stand = Stand("fastcast", made)
+    stand.tell(1, stand.message(0, (1, 2), b"half"))
+    stand.settle()
+    assert all(stand.lies(process) == [(0, b"half")] for process in stand.topology.processes)
+    assert stand.simulation.loop.now < 1_000_000

@@ -26,7 +26,8 @@ Where this departs from the paper:
 - SYNC-HARD is proposed for every message, but lazily when the guess was right: delivery does not wait for it, and the
   log alone holds all that a replica needs that missed a SEND-HARD or takes over as leader.
 - A timestamp is (clock, group): no ties.
-- What is lost is said again, by the leader of a group that waits. A group keeps the timestamp that it gave until the
+- What is lost is said again, by the leader of a group that waits, and a group that gets a hard timestamp of a message
+  that it does not know asks for the message at once (WANTED). A group keeps the timestamp that it gave until the
   log of every other destination has it (SYNCED), whatever the client says: a leader may ask for it that took over after
   its group had delivered the message by a guess.
 - **Clients are not believed.** One may give two messages the same id, or say that messages are settled which nobody has
@@ -118,6 +119,16 @@ class Reject(Wire, frozen=True, tag="REJECT"):
         return (self.id,)
 
 
+class Wanted(Wire, frozen=True, tag="WANTED"):
+    """The receiver's group has given these messages timestamps, and the sender's group has not heard of them."""
+
+    group: GroupId
+    ids: tuple[MessageId, ...]
+
+    def about(self) -> tuple[MessageId, ...]:
+        return self.ids
+
+
 class SetHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="set-hard"):
     message: AppMessage
 
@@ -144,7 +155,7 @@ class SyncReject(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sy
     digest: bytes
 
 
-FastCastMessage = SendSoft | SendHard | Synced | Reject
+FastCastMessage = SendSoft | SendHard | Synced | Reject | Wanted
 _entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard | SyncReject])
 
 
@@ -281,6 +292,8 @@ class FastCast(Replica):
                 self._on_synced(sender, message)
             case Reject():
                 self._on_reject(sender, message, out)
+            case Wanted():
+                self._on_wanted(sender, message, out)
             case _:
                 return
         self._flush(out)
@@ -352,6 +365,7 @@ class FastCast(Replica):
         if self._topology.group_of(sender) != group:
             return
         new: list[Stamp] = []
+        wanted: list[MessageId] = []
         for stamp in message.stamps:
             id_, ts, name = stamp
             tracked = self._tracked.get(id_)
@@ -360,6 +374,8 @@ class FastCast(Replica):
                     self._on_late_hard(sender, group, stamp, out)
                     continue
                 tracked = self._tracked[id_] = Tracked()
+            if tracked.message is None and id_ not in self._stamped and group not in tracked.hard:
+                wanted.append(id_)
             known = tracked.hard.setdefault(group, (ts, name))
             assert known == (ts, name), "a group gives a message one hard timestamp"
             new.append(stamp)
@@ -370,6 +386,16 @@ class FastCast(Replica):
                     out.send(sender, Reject(id_, name))
         if self._log.is_leader:
             self._propose_hard(group, new, out)
+            if wanted:
+                out.send(sender, Wanted(self._group, tuple(wanted)))
+
+    def _on_wanted(self, sender: ProcessId, message: Wanted, out: Outbox) -> None:
+        """A client's message came to this group, which has ordered it meanwhile, and not to the other: it was lost, or
+        the client lies. What is delivered after it waits in both groups."""
+        tracked = [self._tracked[id_] for id_ in message.ids if id_ in self._tracked]
+        messages = [each.message for each in tracked if each.message is not None and message.group in each.message.dst]
+        if messages and self._topology.group_of(sender) == message.group:
+            out.send(sender, Start(tuple(messages)))
 
     def _on_late_hard(self, sender: ProcessId, group: GroupId, stamp: Stamp, out: Outbox) -> None:
         """The message is delivered here, or dropped, or was never ordered: its sender told a lie."""

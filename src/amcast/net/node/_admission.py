@@ -4,7 +4,7 @@ A message that a leader takes is open until the leader replies to its client, or
 client that sends much, leaves and comes again has no more room for it. Other members pass a message on to their
 leader, which replies. What they have passed on they count as well, until they deliver it, or for some seconds if they
 never do: otherwise whoever asks the wrong member could fill the leader. There is a limit for all clients, and one for
-each, so that a greedy client hears BUSY while others do not.
+each, so that a greedy client hears BUSY while others do not. Where messages have to wait, both are lower: `Fairness`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...core.ids import SEQ_BITS
 from ..config import Limits
 from ..system import system
 from ._accounts import Account
+from ._fairness import Fairness
 
 _UNDELIVERED_S = 5.0  # a message that was passed on and is not delivered here is lost, or was for other groups
 
@@ -28,7 +29,10 @@ class Admission:
         self.open_messages = 0
         self.open_bytes = 0
         self.turned_away = 0  # how often a client heard BUSY for a message or a batch
-        self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes)
+        self.fairness = Fairness()
+        # To pass messages on helps clients that do not know the leader yet: even one that is alone is limited.
+        self._forwarding = Fairness(clients_min=1)
+        self.forwarded = Undelivered(limits.forwarded_messages, limits.forwarded_bytes, self._forwarding)
         self._ingress = Undelivered(limits.ingress_messages, limits.ingress_bytes)
         self._left = Undelivered(limits.open_messages, limits.open_bytes)  # what clients had open when they left
         self._undelivered = (self.forwarded, self._ingress, self._left)
@@ -44,20 +48,26 @@ class Admission:
         """No reply will reach the client: what it has open is closed by delivery."""
         opened, account = self._open[client], self._accounts[client]
         left = [(id_, count, size) for id_, (count, size) in opened.items()]
+        account.probe = None
         self.close(client, list(opened))
         del self._open[client], self._accounts[client]
         self._left.keep(left, account)
 
     def admit(self, messages: Sequence[AppMessage], size: int, account: Account, is_leader: bool) -> list[MessageId]:
         """Opens the messages, whose payloads have this size together. Returns the ids of those that must wait: BUSY."""
+        now_s, count = system().monotonic_s(), count_messages(messages)
+        fairness = self.fairness if is_leader else self._forwarding
+        fairness.update(now_s)
         if not is_leader:
             busy = self.forwarded.admit(messages, account)
-        elif self._has_room(count_messages(messages), size, account):
+        elif self._has_room(count, size, account):
             self._open_all(messages, account)
-            return []
+            busy = []
         else:
             self._left.forget_old()
-            busy = [message.id for message in messages if not self._is_admitted(message, account)]
+            busy = [m.id for m in messages if not self._is_admitted(m, account)]
+        if len(busy) < len(messages):
+            fairness.admitted(account, messages[0].id if not busy else _first_of(messages, busy), now_s)
         self.turned_away += len(busy)
         return busy
 
@@ -75,7 +85,8 @@ class Admission:
     def _has_room(self, count: int, size: int, account: Account) -> bool:
         limits, own = self._limits, account.limits
         return (
-            self.open_messages + self._left.messages + count <= limits.open_messages
+            not self.fairness.lacks_room(account, count, size)
+            and self.open_messages + self._left.messages + count <= limits.open_messages
             and self.open_bytes + self._left.bytes + size <= limits.open_bytes
             and account.open_messages + count <= own.open_messages
             and account.open_bytes + size <= own.open_bytes
@@ -92,7 +103,7 @@ class Admission:
         open_messages = self.open_messages + self._left.messages
         has_room = open_messages < self._limits.open_messages
         fits = not open_messages or self.open_bytes + self._left.bytes + size <= self._limits.open_bytes
-        if has_room and fits and not account.lacks_room(size):
+        if has_room and fits and not _lacks_room(message, account, self.fairness):
             self._open_all((message,), account)
             return True
         return False
@@ -119,6 +130,8 @@ class Admission:
         for id_ in ids:
             found = opened.pop(id_, None)
             if found is not None:
+                if id_ == account.probe:
+                    self.fairness.ended(account, system().monotonic_s())
                 account.open_messages -= found[0]
                 account.open_bytes -= found[1]
                 self.open_messages -= found[0]
@@ -127,14 +140,27 @@ class Admission:
     def clear(self) -> None:
         """This process no longer leads: the next leader counts the messages, and replies."""
         for client, opened in self._open.items():
+            self._accounts[client].probe = None
             self.close(client, list(opened))
         self._left.clear()
+
+
+def _lacks_room(message: AppMessage, account: Account, fairness: Fairness) -> bool:
+    """If nothing of this client is open, its message may have any size: otherwise it could never be sent."""
+    size = len(message.payload)
+    return account.open_messages > 0 and (account.lacks_room(size) or fairness.lacks_room(account, message.count, size))
+
+
+def _first_of(messages: Sequence[AppMessage], busy: Sequence[MessageId]) -> MessageId:
+    waiting = set(busy)
+    return next(message.id for message in messages if message.id not in waiting)
 
 
 class Undelivered:
     """What a member has taken though it will reply to nobody, and not seen delivered yet."""
 
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
+    def __init__(self, messages_max: int, bytes_max: int, fairness: Fairness | None = None) -> None:
+        self._fairness = fairness or Fairness()
         self.messages = 0
         self.bytes = 0
         self._messages_max = messages_max
@@ -154,7 +180,7 @@ class Undelivered:
         size = len(message.payload)
         if self.messages and (self.messages >= self._messages_max or self.bytes + size > self._bytes_max):
             return False
-        if account.lacks_room(size):
+        if _lacks_room(message, account, self._fairness):
             return False
         self._add(message.id, message.count, size, account, now_s)
         return True
@@ -198,7 +224,11 @@ class Undelivered:
 
     def on_delivered(self, batch: Iterable[tuple[AppMessage, object]]) -> None:
         for message, _ in batch:
-            self.drop(message.id)
+            found = self._open.get(message.id)
+            if found is not None:
+                if message.id == found[2].probe:
+                    self._fairness.ended(found[2], system().monotonic_s())
+                self._close(message.id)
 
     def _close(self, id_: MessageId) -> None:
         count, size, account, _ = self._open.pop(id_)

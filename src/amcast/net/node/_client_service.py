@@ -78,8 +78,7 @@ class ClientService:
             case Renew():
                 self._on_renew(message)
             case Detach():
-                # The id stays in `sessions`: frames that it sent before may arrive after this one.
-                self._node.forget_client(message.client, self, message.settled)
+                self._on_detach(message)
             case Follow() | Unfollow() | StatusQuery():
                 self._observer.take(message)
             case IngressMessage():
@@ -113,6 +112,13 @@ class ClientService:
             self._connection.refuse(f"{_SESSIONS_MAX} client ids have used this connection: open another one")
         else:
             self.enter(message.client)
+
+    def _on_detach(self, message: Detach) -> None:
+        """The id stays in `sessions`: frames that it sent before may arrive after this one."""
+        if message.client in self.sessions:
+            self._node.forget_client(message.client, self, message.settled)
+        else:  # the trace would tell of an end that its client knows nothing of
+            self._connection.refuse("a good-bye is said by whoever has proved its client id on the same connection")
 
     def _on_renew(self, message: Renew) -> None:
         if message.client not in self.sessions:
@@ -148,7 +154,7 @@ class ClientService:
             size += len(each.payload)
         busy = self._node.admission.admit(message.messages, size, self.account, self._node.process.is_leader)
         if busy:
-            self._connection.say(Busy(self._node.group, tuple(busy)))
+            self._say_busy(busy)
             message = _without(message, set(busy))
         if message.messages:
             self._node.take(message.messages[0].id >> SEQ_BITS, message)
@@ -169,9 +175,15 @@ class ClientService:
         if problem is not None:
             self._connection.refuse(problem)
         elif handed_over and (busy := self._busy_with(handed_over)):
-            self._connection.say(Busy(self._node.group, tuple(busy)))
+            self._say_busy(busy)
         else:
             self._node.take(senders.pop(), message)
+
+    def _say_busy(self, ids: Sequence[MessageId]) -> None:
+        """And reads nothing more for a moment: a client that goes on sending must not cost the others' time."""
+        self._connection.say(Busy(self._node.group, tuple(ids)))
+        is_contended = self._node.admission.fairness.share < 1.0
+        self._connection.throttle(self.account.pause(self._server.now_us(), is_contended))
 
     def _busy_with(self, messages: Sequence[AppMessage]) -> list[MessageId]:
         """All of them if one of them must wait: they came as one message of the protocol."""

@@ -75,6 +75,7 @@ class Connection(FrameProtocol, Caller):
         self._is_held = False  # not read from, since what it brings would wait for the disk
         self._is_reading = True
         self._send_buffer = SendBuffer(server.config.limits.client_bytes * 2, None)
+        self._held = 0  # bytes of a buffer for a large frame, as they are counted
 
     # -- life
 
@@ -100,6 +101,7 @@ class Connection(FrameProtocol, Caller):
         for timer in (self._timeout, self._throttle):
             if timer is not None:
                 timer.cancel()
+        self._may_hold(0)
         self._timeout = self._throttle = None  # a timer keeps what it calls, even when it is over
         self._server.forget(self)
         if self.client is not None:
@@ -180,15 +182,26 @@ class Connection(FrameProtocol, Caller):
         self._is_held = is_held and (self.peer is not None or (self.client is not None and self.client.has_sent))
         self._regulate()
 
+    def _may_hold(self, size: int) -> bool:
+        if self.account is None:  # a process, or one whose frames are small
+            return True
+        if self._server.accounts.hold(self.account, self._held, size):
+            self._held = size
+            return True
+        self.refuse("too many large frames come in at a time: try again", elsewhere=True, cause=Cause.BUDGET)
+        return False
+
     def throttle(self, wait_us: int) -> None:
-        """Nothing is read from it for so long: it has sent more than it may in this time."""
+        """Nothing is taken from it for so long: it has sent more than it may in this time."""
         if self._throttle is not None:
             self._throttle.cancel()
+        self._is_waiting = True
         self._throttle = self._server.loop.call_later(wait_us / 1e6, self._end_throttle)
         self._regulate()
 
     def _end_throttle(self) -> None:
         self._throttle = None
+        self._go_on()  # which may end in another pause
         self._regulate()
 
     def _regulate(self) -> None:

@@ -37,6 +37,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._start = 0  # of the bytes that are not handled yet
         self._end = 0
+        self._is_waiting = False  # frames that have come are not handled before `_go_on`
         self._transport: asyncio.Transport | None = None
         self._on_frame: Callable[[Frame], None] = ignore
 
@@ -56,13 +57,15 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if not self._buffer:
             self._replace_buffer(self._room)
+        elif self._end == len(self._buffer):  # whole frames wait, and the event loop has read ahead
+            self._replace_buffer(2 * (self._end - self._start))
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
         start, end, view = self._start, self._end, self._view
         needed = 4
-        while end - start >= 4:
+        while end - start >= 4 and not self._is_waiting:
             (length,) = _LENGTH.unpack_from(view, start)
             if length > self._limit:
                 self._start = self._end = 0
@@ -81,6 +84,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._start = start
         self._make_room(needed)
 
+    def _go_on(self) -> None:
+        """Handles the frames that have waited."""
+        self._is_waiting = False
+        self.buffer_updated(0)
+
     def _on_failure(self, error: Exception) -> None:
         """What a handler of frames raised. The event loop would take an OSError for a broken connection."""
         raise error
@@ -92,12 +100,19 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._start = self._end = 0
             if not self._room <= len(self._buffer) <= 4 * self._room:
                 self._replace_buffer(0)  # the next bytes get one of the right size
+                self._may_hold(0)
         elif needed > len(self._buffer) - self._start:
             if needed > len(self._buffer):
-                self._replace_buffer(1 << (needed - 1).bit_length())  # the next one may be a bit larger
+                size = 1 << (needed - 1).bit_length()  # the next one may be a bit larger
+                if self._may_hold(size):
+                    self._replace_buffer(size)
             else:
                 self._view[:left] = bytes(self._view[self._start : self._end])
                 self._start, self._end = 0, left
+
+    def _may_hold(self, size: int) -> bool:
+        """Whether the buffer may have this size. If not, a subclass has refused to go on."""
+        return True
 
     def _replace_buffer(self, size: int) -> None:
         rest = bytes(self._view[self._start : self._end])
