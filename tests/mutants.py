@@ -30,7 +30,8 @@ from amcast.core import (
 from amcast.errata.fastcast import LateSoft, NoPendingHard
 from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
 from amcast.protocols._adapter import Frame, FromGroup, ReplicatedAutomaton, Submit
-from amcast.protocols.fastcast import FastCast, SyncReject
+from amcast.protocols._fastcast_messages import SyncReject
+from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.protocols.optimistic import Optimistic

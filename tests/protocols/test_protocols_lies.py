@@ -253,3 +253,15 @@ def test_a_message_that_one_group_alone_was_told_is_asked_for_at_once() -> None:
     stand.settle()
     assert all(stand.lies(process) == [(0, b"half")] for process in stand.topology.processes)
     assert stand.simulation.loop.now < 1_000_000
+
+
+@pytest.mark.parametrize("dst", [(1, 2), (2,)])
+@pytest.mark.parametrize("later_us", range(0, 500, 25))
+def test_one_id_for_two_messages_keeps_nobody_waiting(later_us: int, dst: tuple[GroupId, ...]) -> None:
+    """A group may hear of another one's message before it has ordered its own: it then says so by itself."""
+    stand = Stand("fastcast", scenario("fastcast", groups=2, clients=2, messages=0, resend_us=60_000_000, seed=1))
+    loop = stand.simulation.loop
+    stand.tell(1, stand.message(0, (1, 2), b"one"))
+    loop.at(loop.now + later_us, stand.tell, 2, stand.message(0, dst, b"other"))
+    stand.settle()
+    assert loop.now < 1_000_000

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from ..check import Violation
 from ..core import AppMessage, GroupId, MessageId, ProcessId, Topology, timestamp
-from ..protocols.fastcast import FastCast, FastCastConfig, Stamp
+from ..protocols._fastcast_messages import Stamp
+from ..protocols.fastcast import FastCast, FastCastConfig
 from ..sim import Latency, Scenario, SimResult, scenario
 from ..sim.fuzz import fuzz_scenario
 from ..workload import Micro

@@ -55,8 +55,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
     open_messages: int = 20_000  # taken from clients and not replied to yet: above, clients hear BUSY
     open_bytes: int = 128 << 20
-    forwarded_messages: int = 10_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
-    forwarded_bytes: int = 32 << 20
+    forwarded_messages: int = 1_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
+    forwarded_bytes: int = 4 << 20
     # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
     # messages that another one has no room for.
     ingress_messages: int = 100_000

@@ -64,14 +64,27 @@ from ..core import (
     timestamp,
 )
 from ..core.ids import GROUP_ID_LIMIT, SEQ_BITS
+from ._fastcast_messages import (
+    FastCastEntry,
+    FastCastMessage,
+    Given,
+    Reject,
+    SendHard,
+    SendSoft,
+    SetHard,
+    Stamp,
+    Synced,
+    SyncHard,
+    SyncReject,
+    SyncSoft,
+    Wanted,
+)
 from ._messages import Start
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 _RESEND = "fastcast.resend"
 
-Given = tuple[Timestamp, bytes]  # a timestamp, and the digest of the message that it was given to
-Stamp = tuple[MessageId, Timestamp, bytes]
 _LOCAL = b""  # for the digest of a message that no other group has to recognise
 _TOLD_AFTER_TICKS = (2, 4)  # periods after which a message that still waits is told again
 _TOLD_EVERY_TICKS = 8  # and then every so many
@@ -82,81 +95,7 @@ class FastCastConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     wrong_guesses: bool = False  # leaders guess wrong on purpose: every global message takes the slow path
 
 
-class SendSoft(Wire, frozen=True, tag="SEND-SOFT"):
-    group: GroupId
-    stamps: tuple[Stamp, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return tuple([stamp[0] for stamp in self.stamps])
-
-
-class SendHard(Wire, frozen=True, tag="SEND-HARD"):
-    group: GroupId
-    stamps: tuple[Stamp, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return tuple([stamp[0] for stamp in self.stamps])
-
-
-class Synced(Wire, frozen=True, tag="SYNCED"):
-    """The log of `group` has the hard timestamps that the receiver's group gave these messages."""
-
-    group: GroupId
-    ids: tuple[MessageId, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return self.ids
-
-
-class Reject(Wire, frozen=True, tag="REJECT"):
-    """The sender's group keeps no timestamp of this message for the receiver's: that one's log has it, or none will
-    ever be given."""
-
-    id: MessageId
-    digest: bytes
-
-    def about(self) -> tuple[MessageId, ...]:
-        return (self.id,)
-
-
-class Wanted(Wire, frozen=True, tag="WANTED"):
-    """The receiver's group has given these messages timestamps, and the sender's group has not heard of them."""
-
-    group: GroupId
-    ids: tuple[MessageId, ...]
-
-    def about(self) -> tuple[MessageId, ...]:
-        return self.ids
-
-
-class SetHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="set-hard"):
-    message: AppMessage
-
-
-class SyncSoft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-soft"):
-    """Guesses of another group's leader, as many as came at a time."""
-
-    group: GroupId
-    stamps: tuple[Stamp, ...]
-
-
-class SyncHard(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-hard"):
-    """Timestamps that another group's log has decided."""
-
-    group: GroupId
-    stamps: tuple[Stamp, ...]
-
-
-class SyncReject(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="sync-reject"):
-    """Another group has said REJECT."""
-
-    group: GroupId
-    id: MessageId
-    digest: bytes
-
-
-FastCastMessage = SendSoft | SendHard | Synced | Reject | Wanted
-_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[SetHard | SyncSoft | SyncHard | SyncReject])
+_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[FastCastEntry])
 
 
 def _highest_clock(stamps: Sequence[Stamp]) -> int:
@@ -264,6 +203,7 @@ class FastCast(Replica):
         self._reject_proposed: set[MessageId] = set()
         self._soft_out: dict[GroupId, list[Stamp]] = {}
         self._hard_out: dict[GroupId, list[Stamp]] = {}
+        self._reject_out: dict[GroupId, list[Reject]] = {}
         self._synced_out: dict[GroupId, list[MessageId]] = {}
 
     # -- inputs
@@ -495,6 +435,8 @@ class FastCast(Replica):
         if self._seen.admit_new(message):
             self._hard_clock += 1
             ready.append((message, ts))
+            if self._tracked and message.id in self._tracked:
+                self._reject_others(message.id, self._tracked[message.id], _LOCAL)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
@@ -510,7 +452,15 @@ class FastCast(Replica):
             self._give(message, own, tracked)
         else:
             tracked.hard[self._group] = (own, _LOCAL)
+        if len(tracked.hard) > 1:
+            self._reject_others(message.id, tracked, tracked.digest)
         self._settle_or_drop(message.id, tracked)
+
+    def _reject_others(self, id_: MessageId, tracked: Tracked, name: bytes) -> None:
+        """This group has ordered another message with this id than those did whose timestamps came before."""
+        for group, given in tracked.hard.items():
+            if group != self._group and given[1] != name:
+                self._reject_out.setdefault(group, []).append(Reject(id_, given[1]))
 
     def _give(self, message: AppMessage, own: Timestamp, tracked: Tracked) -> None:
         """This group's timestamp of a message that other groups wait for."""
@@ -637,6 +587,12 @@ class FastCast(Replica):
             for group, stamps in self._hard_out.items():
                 out.send_all(self._topology.members(group), SendHard(self._group, tuple(stamps)))
             self._hard_out = {}
+        if self._reject_out:
+            rejects, self._reject_out = self._reject_out, {}
+            if self._log.is_leader:
+                for group, each in rejects.items():
+                    for reject in each:
+                        out.send_all(self._topology.members(group), reject)
 
     def _resend(self, out: Outbox) -> None:
         """Sends a message that has waited for a whole period again, to the groups whose timestamps are missing."""
@@ -766,6 +722,7 @@ SPEC = ProtocolSpec(
         SendSoft(1, ((SAMPLE.id, 5, b"d"),)),
         SendHard(1, ((SAMPLE.id, 5, b"d"), (SAMPLE.id, 5, b"d"))),
         Synced(1, (SAMPLE.id,)),
+        Wanted(1, (SAMPLE.id,)),
         Reject(SAMPLE.id, b"d"),
     ),
     cases={"slow": {"wrong_guesses": True}},

@@ -55,6 +55,10 @@ class Fairness:
             account.open_bytes + size > max(_BYTES_MIN, limits.open_bytes * share)
         )
 
+    def _longest_s(self) -> float:
+        """No longer should messages wait. What is usual for a client that was always alone says nothing of others."""
+        return _DELAY_OK_S if self._clients_min == 1 else max(_DELAY_OK_S, _DELAY_FACTOR * self._usual_s)
+
     def update(self, now_s: float) -> None:
         if now_s - self._updated_s < _UPDATE_S:
             return
@@ -69,7 +73,7 @@ class Fairness:
             self.share = 1.0
         elif self.share == 1.0 and self._is_alone:
             self.share = _SHARE_FIRST
-        elif delay > max(_DELAY_OK_S, _DELAY_FACTOR * self._usual_s):
+        elif delay > self._longest_s():
             self.share = max(_SHARE_MIN, self.share * _SHRINK)
             return
         else:
