@@ -10,8 +10,8 @@ from typing import Any
 import typer.main
 
 from amcast.cli._app import app
-from amcast.net.config import ClusterConfig
-from amcast.net.node import _audit, _credential_watch
+from amcast.net.config import ClientLimits, ClusterConfig, Limits
+from amcast.net.node import _audit, _credential_watch, _fairness
 from amcast.net.security.access import TICKET_LIFE_S
 from amcast.net.security.identity import parse_uri
 
@@ -69,6 +69,23 @@ def test_figures_are_those_of_the_code() -> None:
     assert "insecure" in ClusterConfig.__struct_fields__
     for uri in re.findall(r"`(amcast://[^`]+)`", text):
         assert parse_uri(uri) is not None, uri
+
+
+def test_budgets_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "security-budgets.md").read_text()
+    limits, own = Limits(), ClientLimits()
+    for row, messages, size in (
+        ("`open_messages`, `open_bytes`", limits.open_messages, limits.open_bytes),
+        ("`forwarded_messages`, `forwarded_bytes`", limits.forwarded_messages, limits.forwarded_bytes),
+        ("`ingress_messages`, `ingress_bytes`", limits.ingress_messages, limits.ingress_bytes),
+        ("`open_messages`, `open_bytes`", own.open_messages, own.open_bytes),
+    ):
+        assert f"| {row} | {messages:,}, {size >> 20} MiB |" in text
+    for row, count in (("connections", limits.connections), ("strangers", limits.strangers)):
+        assert f"| `{row}` | {count:,} |" in text
+    for row, count in (("sessions", own.sessions), ("followers", own.followers)):
+        assert f"| `{row}` | {count:,} |" in text
+    assert f"as little as {_fairness.MESSAGES_MIN} messages\nand {_fairness.BYTES_MIN >> 10} KiB" in text
 
 
 def test_other_pages_link_to_it() -> None:

@@ -22,7 +22,7 @@ _USUAL_GROWS = 1.001  # with each update: the usual delay may become longer when
 _SHRINK, _GROW = 0.7, 1.05
 _SHARE_FIRST = 1 / 10  # when a second client comes
 _SHARE_MIN = 1 / 500
-_MESSAGES_MIN, _BYTES_MIN = 20, 256 << 10  # room that everybody has
+MESSAGES_MIN, BYTES_MIN = 20, 256 << 10  # room that everybody has
 
 
 class Fairness:
@@ -51,8 +51,8 @@ class Fairness:
         limits, share = account.limits, self.share
         if share == 1.0:
             return False  # its own limits hold, and others see to these
-        return account.open_messages + messages > max(_MESSAGES_MIN, limits.open_messages * share) or (
-            account.open_bytes + size > max(_BYTES_MIN, limits.open_bytes * share)
+        return account.open_messages + messages > max(MESSAGES_MIN, limits.open_messages * share) or (
+            account.open_bytes + size > max(BYTES_MIN, limits.open_bytes * share)
         )
 
     def _longest_s(self) -> float:
