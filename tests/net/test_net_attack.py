@@ -26,7 +26,7 @@ from bench.attack._tools import Field, Order
 
 SECONDS = 1.0
 CONNECTIONS = 400
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 
 GENERAL = [name for name, each in ATTACKS.items() if each.family not in EVERY_PROTOCOL]
 LIES = [name for name, each in ATTACKS.items() if each.family in EVERY_PROTOCOL]

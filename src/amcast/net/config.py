@@ -46,14 +46,14 @@ class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     sessions: int = 2_048  # senders that are connected at a time
     followers: int = 32
-    open_messages: int = 10_000  # as in `Limits`: above, this client hears BUSY, and others do not
+    open_messages: int = 50_000  # as in `Limits`: above, this client hears BUSY, and others do not
     open_bytes: int = 64 << 20
     messages_per_second: int = 0  # above, nothing is read from the client for a while; 0: as many as it can
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message_bytes: int = PAYLOAD_LIMIT
-    open_messages: int = 20_000  # taken from clients and not replied to yet: above, clients hear BUSY
+    open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
     open_bytes: int = 128 << 20
     forwarded_messages: int = 1_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
     forwarded_bytes: int = 4 << 20

@@ -21,7 +21,7 @@ _DELAY_FACTOR = 2.0  # nor one that is no longer than so many times the usual on
 _USUAL_GROWS = 1.001  # with each update: the usual delay may become longer when the network does
 _SHRINK, _GROW = 0.7, 1.05
 _SHARE_FIRST = 1 / 10  # when a second client comes
-_SHARE_MIN = 1 / 500
+_SHARE_MIN = 1 / 2_500
 MESSAGES_MIN, BYTES_MIN = 20, 256 << 10  # room that everybody has
 
 
