@@ -104,7 +104,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         elif needed > len(self._buffer) - self._start:
             if needed > len(self._buffer):
                 size = 1 << (needed - 1).bit_length()  # the next one may be a bit larger
-                if self._may_hold(size):
+                # Only those count that shrink again: a connection keeps a smaller one, and could not give it back.
+                if size <= 4 * self._room or self._may_hold(size):
                     self._replace_buffer(size)
             else:
                 self._view[:left] = bytes(self._view[self._start : self._end])
