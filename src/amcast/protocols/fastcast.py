@@ -53,7 +53,6 @@ from ..core import (
     PendingSet,
     ProcessId,
     SeenMessages,
-    SeenOfSender,
     TimerKey,
     Timestamp,
     Topology,
@@ -79,13 +78,13 @@ from ._fastcast_messages import (
     SyncSoft,
     Wanted,
 )
+from ._fastcast_state import LOCAL, FastCastState, Kept, Retold, Tracked
 from ._messages import Start
-from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
+from ._replica import Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
 
 _RESEND = "fastcast.resend"
 
-_LOCAL = b""  # for the digest of a message that no other group has to recognise
 _TOLD_AFTER_TICKS = (2, 4)  # periods after which a message that still waits is told again
 _TOLD_EVERY_TICKS = 8  # and then every so many
 _KEPT_TICKS = 4  # periods after which a timestamp that is kept is sent again
@@ -104,75 +103,6 @@ def _highest_clock(stamps: Sequence[Stamp]) -> int:
         if ts > highest:
             highest = ts
     return highest // GROUP_ID_LIMIT
-
-
-class Tracked(msgspec.Struct, array_like=True):
-    """A message on its way: the timestamps known of it. `soft` and `synced` come from the log, `hard` from anywhere."""
-
-    message: AppMessage | None = None  # None: others know it, this group's SET-HARD is still to come
-    digest: bytes = _LOCAL
-    soft: dict[GroupId, Given] = {}
-    hard: dict[GroupId, Given] = {}
-    synced: dict[GroupId, Given] = {}
-    ticks: int = 0
-
-    def final(self, own_group: GroupId) -> Timestamp | None:
-        """Task 6 and 7: every destination's timestamp is in the log, as a hard one or as a guess that was right."""
-        assert self.message is not None
-        hard, digest = self.hard, self.digest
-        final = 0
-        for group in self.message.dst:
-            given = self.synced.get(group)
-            if given is None:
-                given = hard.get(group)
-                if given is None or (group != own_group and self.soft.get(group) != given):
-                    return None
-            if given[1] != digest:
-                return None  # the group has another message with this id, and will say so
-            if given[0] > final:
-                final = given[0]
-        return final
-
-    def lacks(self, group: GroupId, digest: bytes) -> bool:
-        """Whether this is the message with this digest, and the log lacks that destination's timestamp of it."""
-        is_it = self.message is not None and self.digest == digest and group in self.message.dst
-        given = self.synced.get(group)
-        return is_it and (given is None or given[1] != digest)
-
-
-class Kept(msgspec.Struct, array_like=True):
-    """A timestamp that this group gave, and the destinations whose logs are not known to have it."""
-
-    given: Given
-    groups: list[GroupId]
-    ticks: int = 0
-
-
-class Retold:
-    """Messages that another group is told of again, with this group's timestamps: what one frame takes."""
-
-    def __init__(self) -> None:
-        self.messages: list[AppMessage] = []
-        self.stamps: list[Stamp] = []
-        self._bytes = 0
-
-    def add(self, message: AppMessage, given: Given) -> None:
-        self.messages.append(message)
-        self.stamps.append((message.id, *given))
-        self._bytes += len(message.payload)
-
-    def is_full(self, config: ReplicaConfig) -> bool:
-        return len(self.messages) >= config.resend_max or self._bytes >= config.resend_bytes
-
-
-class FastCastState(msgspec.Struct, array_like=True):
-    clock: int
-    seen: dict[ProcessId, SeenOfSender]
-    pending: list[tuple[MessageId, Timestamp, bool]]
-    tracked: dict[MessageId, Tracked]
-    ahead: dict[MessageId, dict[GroupId, Given]]
-    kept: dict[MessageId, Kept]
-    deliveries: DeliveriesState
 
 
 _state: msgspec.msgpack.Decoder[FastCastState] = msgspec.msgpack.Decoder(FastCastState)
@@ -436,7 +366,7 @@ class FastCast(Replica):
             self._hard_clock += 1
             ready.append((message, ts))
             if self._tracked and message.id in self._tracked:
-                self._reject_others(message.id, self._tracked[message.id], _LOCAL)
+                self._reject_others(message.id, self._tracked[message.id], LOCAL)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
@@ -451,7 +381,7 @@ class FastCast(Replica):
         if len(message.dst) > 1:
             self._give(message, own, tracked)
         else:
-            tracked.hard[self._group] = (own, _LOCAL)
+            tracked.hard[self._group] = (own, LOCAL)
         if len(tracked.hard) > 1:
             self._reject_others(message.id, tracked, tracked.digest)
         self._settle_or_drop(message.id, tracked)
