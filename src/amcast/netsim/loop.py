@@ -86,7 +86,6 @@ class ProgramLoop(asyncio.AbstractEventLoop):
                     if not program.is_alive:
                         return
         finally:
-            asyncio._set_running_loop(None)
             self._has_turn = False
         if ready:
             self._schedule_turn()

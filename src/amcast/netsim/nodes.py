@@ -55,8 +55,7 @@ class Node:
         return self.server.node.barrier.waiting_bytes + self.server.node.deliveries.unflushed_bytes
 
     def log_bytes(self) -> int:
-        files = self.machine.disk.files_under(self.folder)
-        return sum(len(file.data) for path, file in files if path.parent.name.startswith("log-"))
+        return self.machine.disk.bytes_under(self.folder, "log-")
 
     # -- what an operator does
 

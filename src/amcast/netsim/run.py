@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import logging
@@ -95,6 +96,7 @@ class NodeSimulation:
             finally:
                 for loop in self.world.buried:
                     loop.close_tasks()
+                asyncio._set_running_loop(None)  # turns leave it set: it costs a system call
         return self._result()
 
     def _begin(self) -> None:
@@ -251,28 +253,30 @@ class _Log(logging.Handler):
 
 @contextmanager
 def _quiet(simulation: NodeSimulation) -> Iterator[None]:
-    """Nodes write no log, or into a list. No garbage is collected meanwhile: when it would be depends on other runs."""
+    """Nodes write no log, or into a list."""
     logger = logging.getLogger("amcast")
     before = logger.level, logger.propagate, logger.handlers
-    was_collecting = gc.isenabled()
     logger.setLevel(logging.DEBUG if simulation._records_log else logging.CRITICAL + 1)
     logger.propagate = False
     logger.handlers = [_Log(simulation)]
-    gc.disable()
     try:
         yield
     finally:
         logger.setLevel(before[0])
         logger.propagate, logger.handlers = before[1:]
-        if was_collecting:
-            gc.enable()
 
 
 def simulate_nodes(scenario: NodeScenario, records_log: bool = False) -> NodeResult:
+    """No garbage is collected in a run: when it would be depends on other runs."""
+    was_collecting = gc.isenabled()
+    gc.disable()
     try:
         return NodeSimulation(scenario, records_log).run()
     finally:
-        gc.collect()  # nodes and connections refer to each other, and each has a large buffer
+        # Nodes and connections refer to each other, and each has a large buffer. All of them are young.
+        gc.collect(0)
+        if was_collecting:
+            gc.enable()
 
 
 def read_scenario(data: bytes) -> NodeScenario:
