@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import shutil
 import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from amcast.protocols import PROTOCOLS
 
 from . import __doc__ as description
 from ._attacks import ATTACKS, EVERY_PROTOCOL, FAMILIES
+from ._bombardment import Bombardment, bombard
 from ._judge import Outcome
 from ._round import Settings, attack
 
 _DEFAULT_PROTOCOL = "fastcast"
+_FRAMES = 1_000_000
 
 
 def main() -> int:
@@ -32,18 +36,25 @@ def main() -> int:
     parser.add_argument("--calm", type=float, default=defaults.calm_s, help="seconds of peace before each")
     parser.add_argument("--connections", type=int, default=defaults.connections)
     parser.add_argument("--clients", type=int, default=defaults.clients)
+    parser.add_argument("--frames", type=int, default=_FRAMES, help="mutated ones, without a network; 0: none")
     parser.add_argument("--keep", action="store_true", help="keep the folders with logs and traces")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nodes must not outlive this program
     settings = Settings(options.calm, options.seconds, options.clients, options.connections)
-    outcomes = []
+    outcomes: list[Outcome | Bombardment] = []
     if not options.json:
         print(_HEADINGS, flush=True)
     for protocol, names in _rounds(options):
-        outcomes.append(_run(protocol, names, settings, options.keep))
+        outcome = _run(protocol, names, settings, options.keep)
+        outcomes.append(outcome)
         if not options.json:
-            print(_row(outcomes[-1]), flush=True)
+            print(_row(outcome), flush=True)
+    for protocol, frames in _bombarded(options):
+        bombardment = _bombard(protocol, frames)
+        outcomes.append(bombardment)
+        if not options.json:
+            print(_bombardment_row(bombardment), flush=True)
     if options.json:
         print(json.dumps([outcome.to_json() for outcome in outcomes], indent=2))
     else:
@@ -65,6 +76,25 @@ def _rounds(options: argparse.Namespace) -> list[tuple[str, list[str]]]:
     if special:
         rounds += [(protocol, special) for protocol in options.protocol or PROTOCOLS]
     return rounds
+
+
+def _bombarded(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """With all attacks, or with those of the same family."""
+    is_wanted = "frames" in (options.family or ()) or not (options.family or options.attack)
+    protocols = options.protocol or list(PROTOCOLS)
+    return (
+        [(protocol, options.frames // len(protocols)) for protocol in protocols] if is_wanted and options.frames else []
+    )
+
+
+def _bombard(protocol: str, frames: int) -> Bombardment:
+    """In a process of its own, whose memory is measured."""
+    folder = Path(tempfile.mkdtemp(prefix="amcast-attack-"))
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(bombard, folder / "c", protocol, frames).result()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(protocol: str, names: list[str], settings: Settings, keep: bool) -> Outcome:
@@ -92,6 +122,14 @@ def _row(outcome: Outcome) -> str:
         f"{'good' if outcome.is_good else 'BAD'}  ({done})"
     ]
     return "\n".join([*lines, *(f"    {complaint}" for complaint in outcome.complaints)])
+
+
+def _bombardment_row(found: Bombardment) -> str:
+    figures = f"{found.memory_mb:5.0f} {'':8} {'good' if found.is_good else 'BAD'}"
+    done = f"{found.frames:,} frames, {found.closed:,} closed, {found.seconds:.0f} s"
+    return "\n".join(
+        [f"{'bombardment':20} {found.protocol:13} {'':24} {figures}  ({done})", *(f"    {p}" for p in found.problems)]
+    )
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ import pytest
 
 from amcast.check import check_run
 from amcast.core.ids import SEQ_BITS
+from amcast.net.node._client_service import ClientService
 from amcast.net.wire.control import hello_decoder
 from amcast.protocols import PROTOCOLS
 from amcast.trace import GroupInfo, Recorder, RunInfo, read_run, write_run
 from amcast.trace.schema import FINAL, OPTIMISTIC
 from bench.attack._attacks import ATTACKS, EVERY_PROTOCOL
+from bench.attack._bombardment import bombard
 from bench.attack._cluster import AttackedCluster
 from bench.attack._frames import mutated, with_nested
 from bench.attack._judge import MEMORY_MAX_MB, Content, Outcome, told_apart
@@ -120,6 +122,23 @@ def test_mutated_and_nested_frames_are_what_they_say() -> None:
     assert len(deep) > 100
     with pytest.raises(msgspec.DecodeError):
         hello_decoder.decode(deep)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_bad_frame_is_a_surprise(protocol: str, tmp_path: Path) -> None:
+    found = bombard(tmp_path / "c", protocol, 2_000)
+    assert found.problems == []
+    assert found.closed > 500
+
+
+def test_a_frame_that_nobody_foresaw_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(ClientService, "_on_attach", fail)
+    found = bombard(tmp_path / "c", "fastcast", 2_000)
+    assert not found.is_good
+    assert "could not handle" in found.problems[0]
 
 
 # -- the judge
