@@ -49,6 +49,26 @@ def test_svg_is_self_contained_and_the_same_each_time() -> None:
     assert not re.findall(r"href|@import|url\((?!#)", svg)
 
 
+def test_a_lane_follows_positions_where_its_clock_goes_back() -> None:
+    """g1.p0 delivers m7 before m9, as the sentence says, though its clock says the opposite."""
+    trace = from_logs({7: (1, 2), 9: (1, 2)}, {1: [7, 9], 2: [9, 7]})
+    trace.logs[0][0].t_us, trace.logs[0][1].t_us = 5_000, 3_000
+    run = trace.run()
+    violation = violation_of(run, "prefix")
+    text = space_time_text(run, violation)
+    heading = next(line for line in text.splitlines() if line.split() == ["c2", "g1.p0", "g2.p0"])
+    column = heading.index("g1.p0")
+    lane = [line[column - 5 : column + 10] for line in text.splitlines()]
+    marks = [mark for line in lane for mark in re.findall(r"\[(m\d)\]", line)]
+    assert marks == ["m7", "m9"]
+    assert "g1.p0: by positions, since the times of deliveries go back" in text
+    svg = space_time_svg(run, violation)
+    places = {(label.get("y"), label.text): float(label.get("x") or 0) for label in labels(svg)}
+    heights = sorted({y for (y, text_) in places if text_ in ("m7", "m9")}, key=lambda y: float(y or 0))
+    assert places[heights[-2], "m7"] < places[heights[-2], "m9"]
+    assert places[heights[-1], "m9"] < places[heights[-1], "m7"]
+
+
 def test_what_is_missing_is_drawn() -> None:
     run = from_logs({7: (1, 2), 9: (1, 2)}, {1: [7], 2: [9]}).run()
     svg = space_time_svg(run, violation_of(run, "prefix"))

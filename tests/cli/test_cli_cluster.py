@@ -58,7 +58,11 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
     assert all(process["lag"] == 0 for process in status["processes"])
     assert json.loads(amcast("logs", "g1.p0", cwd=folder).splitlines()[0])["process"] == "g1.p0"
 
-    assert "301 messages in run" in amcast("down", "--collect", "run", cwd=folder)
+    ended = amcast("down", "--collect", "run", cwd=folder)
+    assert "301 messages in run" in ended
+    assert ".amcast keeps their data: `amcast up` goes on, `amcast down --purge` deletes it" in ended
+    assert (folder / ".amcast" / "data").exists()
+    assert "their data is deleted" in amcast("down", "--purge", cwd=folder)
     assert not (folder / ".amcast").exists()
     report = document("check", "run", cwd=folder)
     assert report["verdict"] == "pass"
@@ -68,13 +72,32 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
 def test_a_cluster_that_was_kept_goes_on_where_it_ended(folder: Path) -> None:
     amcast("up", "-p", "skeen", "--groups", "2", cwd=folder)
     first = document("send", "g1,g2", "one", cwd=folder)
-    amcast("down", "--keep", cwd=folder)
-    amcast("up", cwd=folder)
+    amcast("down", cwd=folder)
+    amcast("up", "-p", "skeen", "--trace", cwd=folder)
     document("send", "g1", "two", cwd=folder)
     lines = [json.loads(line) for line in amcast("tail", "g1", "-n", "2", "--json", cwd=folder).splitlines()]
     assert [line["position"] for line in lines] == [0, 1]
     assert lines[0]["message"] == first["message"]
     assert document("status", cwd=folder)["protocol"] == "skeen"
+
+
+def test_an_existing_cluster_is_never_started_as_something_else(folder: Path) -> None:
+    hint = amcast("up", "-p", "skeen", "--groups", "1", "-o", "resend_us=70000", cwd=folder)
+    assert "`amcast send g1 hello` multicasts, `amcast down` ends it" in hint
+    amcast("down", cwd=folder)
+    asked = ("-p", "nothing", "--groups", "3", "--replicas", "1", "--no-trace", "--tls", "-o", "resend_us=1")
+    output = amcast("up", *asked, cwd=folder, code=2)
+    assert (
+        "it differs: its protocol is skeen, not nothing; its groups is 1, not 3; its trace is on, not off; "
+        "its tls is off, not on; its option resend_us is 70000, not 1. Leave these options out" in output
+    )
+    assert "its option resend is not set, not 5" in amcast("up", "-o", "resend=5", cwd=folder, code=2)
+    amcast("up", "-o", "resend_us=70000", "--groups", "1", cwd=folder)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "can't make a cluster in file/c: Not a directory" in amcast("up", "-d", "file/c", cwd=tmp_path, code=2)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +159,7 @@ def test_folders_of_a_cluster_on_many_machines(tmp_path: Path) -> None:
 
 def test_who_is_alone_in_its_group_is_not_replaced(folder: Path) -> None:
     amcast("up", "-p", "skeen", "--groups", "1", cwd=folder)
-    amcast("down", "--keep", cwd=folder)
+    amcast("down", cwd=folder)
     assert "g1.p0 is alone in its group" in amcast("replace", "g1.p0", cwd=folder, code=2)
 
 

@@ -52,7 +52,7 @@ def test_every_tool_works_with_tokens(cli: Cli, cluster: LocalCluster, monkeypat
     monkeypatch.setenv("AMCAST_TOKEN", secret)
     status = json.loads(done(cli, "status", "--json"))
     assert status["processes"][0]["warnings"] == []
-    assert "12 messages in run" in done(cli, "down", "--collect", "run", "--keep")
+    assert "12 messages in run" in done(cli, "down", "--collect", "run")
 
 
 def test_tokens_of_a_local_cluster_come_with_tls(tmp_path: Path) -> None:

@@ -306,7 +306,19 @@ def test_what_a_client_may_not_ask_for_is_an_error_of_one_line(tmp_path: Path) -
                 await client.multicast(["g1"], bytes(100 << 20))
             with pytest.raises(UsageError, match="at least one destination"):
                 await client.multicast([], b"x")
+            with pytest.raises(UsageError, match=r"a payload is bytes, not str: encode it, as in text\.encode\(\)"):
+                await client.multicast(["g1"], "x")  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="a payload is bytes, not dict"):
+                await client.multicast(["g1"], {})  # type: ignore[arg-type]
             await client.multicast(["g1"], b"and the cluster goes on")
+            await client.multicast("g1", b"one name is one group")
+            payload = bytearray(b"before")
+            _, future = client.submit({"g1"}, payload)
+            payload[:] = b"after."
+            await future
+            delivered = client.deliveries("g1")
+            assert [(await anext(delivered)).message.payload for _ in range(3)][-1] == b"before"
+            await delivered.aclose()
 
     run(test)
 

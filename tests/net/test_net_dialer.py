@@ -93,8 +93,9 @@ def test_hello_is_said_first_and_welcome_is_waited_for() -> None:
         (framed(Refused("too many clients")), False, RefusedError, "too many clients"),
         (framed(StatusQuery()), False, ConnectionError, "this is no node of an amcast cluster"),
         (frame(b"\xc1"), False, ConnectionError, "this is no node of an amcast cluster"),
-        (b"", True, ConnectionError, "closed without a word"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, ConnectionError, "closed without a word"),
+        (b"", True, ConnectionError, "closed without a word: if this cluster uses TLS, name the folder of cert"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, ConnectionError, "no node of an amcast cluster, or it wants TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", False, ConnectionError, "it wants TLS"),
     ],
 )
 def test_without_a_welcome_there_is_a_reason_and_no_connection(

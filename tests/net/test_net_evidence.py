@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from tests.net.clusters import Cluster, eventually, run, running
 from tests.net.raw_traces import kill
 
 CLIENT = 9
+CHANNELS = {CLIENT: SimpleNamespace(region="mars")}
 INFO = RunInfo(
     run_id="real",
     protocol="fastcast",
@@ -239,9 +241,9 @@ def test_words_about_clients_become_a_crash_and_nothing_else(raw: Path) -> None:
     writer = TraceWriter(raw, 1, 1, 2, wire=True)
     trace = ClientTrace(writer)
     sent = [AppMessage(message_id(CLIENT, seq), (1,), b"", settled) for seq, settled in ((2, -7), (3, 2), (4, 3))]
-    trace.heard(sent)
+    trace.heard(sent, CHANNELS)
     trace.left(CLIENT, 1 << 70)  # whatever it says
-    trace.heard(sent)
+    trace.heard(sent, CHANNELS)
     trace.left(CLIENT, 0)
     trace.left(CLIENT + 1, 0)  # which asked for a status, and sent nothing
     writer.multicast_all(sent, 300)
@@ -252,13 +254,14 @@ def test_words_about_clients_become_a_crash_and_nothing_else(raw: Path) -> None:
     remove(raw, "*.1.2.raw")
     writer = TraceWriter(raw, 1, 1, 2, wire=True)
     trace = ClientTrace(writer)
-    trace.heard(sent)
+    trace.heard(sent, CHANNELS)
     trace.left(CLIENT, 0)
     writer.multicast_all(sent, 300)
     writer.close()
     collect(raw, raw.parent / "again", lambda sent: INFO)
     (crash,) = [fault for fault in read_run(raw.parent / "again").faults if fault.process >= CLIENT]
     assert (crash.process, crash.what, crash.detail) == (CLIENT, CRASH, '{"settled":3}')
+    assert read_run_info(raw.parent / "again").extra["regions"] == {str(CLIENT): "mars"}
 
 
 # ----------------------------------------------------------------------------------------- real clusters

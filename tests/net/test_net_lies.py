@@ -15,7 +15,7 @@ from amcast.net.config import ClientLimits
 from amcast.net.node._accounts import Account
 from amcast.net.node._client_service import ClientService
 from amcast.net.security.access import Rights
-from amcast.net.wire.control import Detach
+from amcast.net.wire.control import VERSION, Detach, Hello
 from amcast.protocols import Start, protocol
 from amcast.protocols.optimistic.messages import BarrierRequest, FrMcast
 from amcast.protocols.sequencer import Data
@@ -69,7 +69,9 @@ class Service:
         node.topology, node.client_messages, node.has_batches = self.topology, spec.client_messages, spec.takes_batches
         server.config.limits.message_bytes = 1_000
         node.admission.admit.return_value = node.admission.admit_ingress.return_value = []
-        self.service = ClientService(server, self.connection, "x", rights, Account("x", ClientLimits()))
+        self.service = ClientService(
+            server, self.connection, Hello(VERSION, "c", "client", "x"), rights, Account("x", ClientLimits())
+        )
         self.service.sessions.add(100)
         self.decode = server.requests.decode
 

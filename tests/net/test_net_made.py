@@ -128,7 +128,9 @@ def test_down_says_what_it_left(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     make(tmp_path)
     program = [sys.executable, "-c", "from amcast.cli import main; main()"]
-    done = subprocess.run([*program, "down", "-d", "."], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*program, "down", "--purge", "-d", "."], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0
     assert "notes.txt" in done.stdout
     assert os.listdir(tmp_path) == ["notes.txt"]

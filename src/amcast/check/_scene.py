@@ -53,11 +53,11 @@ class Scene:
     property: str
     explanation: str
     lanes: list[str]
-    hidden: int  # processes that take part, and for which there is no room
     events: list[Event]  # by time
     arrows: list[Arrow]  # by time of sending
     missing: list[tuple[int, str]]  # lane, and the message that its process should have delivered
     hints: list[tuple[int, int]]  # lane and time of other deliveries
+    notes: list[str]  # what a reader has to know besides
 
 
 def make_scene(run: Run, violation: Violation, lanes_max: int) -> Scene:
@@ -67,22 +67,21 @@ def make_scene(run: Run, violation: Violation, lanes_max: int) -> Scene:
     processes = _in_order(run, wanted[:lanes_max])
     lane_of = {process: lane for lane, process in enumerate(processes)}
     bad = _bad_pairs(violation)
-    events = [
-        *_multicasts(run, violation, lane_of),
-        *_deliveries(run, violation, lane_of, bad),
-        *_faults(run, lane_of),
-    ]
+    deliveries, notes = _deliveries(run, violation, lane_of, bad)
+    events = [*_multicasts(run, violation, lane_of), *deliveries, *_faults(run, lane_of)]
+    if len(wanted) > len(processes):
+        notes.append(f"{len(wanted) - len(processes)} more processes take part and are not shown")
     arrows = _arrows(run, violation, lane_of)
     events.sort(key=lambda event: (event.t_us, event.lane, _AT_ONE_INSTANT.index(event.kind)))
     return Scene(
         violation.property,
         violation.explanation,
         [process_name(run.info, process) for process in processes],
-        len(wanted) - len(processes),
         events,
         arrows,
         _missing(run, violation, lane_of, bad),
         _hints(run, violation, lane_of, events, arrows),
+        notes,
     )
 
 
@@ -126,11 +125,20 @@ def _multicasts(run: Run, violation: Violation, lane_of: dict[ProcessId, int]) -
 
 def _deliveries(
     run: Run, violation: Violation, lane_of: dict[ProcessId, int], bad: set[tuple[ProcessId, MessageId]]
-) -> list[Event]:
+) -> tuple[list[Event], list[str]]:
+    """In the order of positions, which is what a process did, even where its clock goes back; and where that is so."""
     rows = run.deliveries
+    found = np.flatnonzero(np.isin(rows.msg, violation.messages) & np.isin(rows.process, list(lane_of)))
+    found = found[np.lexsort((rows.pos[found], rows.kind[found], rows.process[found]))]
     events = []
-    for row in np.flatnonzero(np.isin(rows.msg, violation.messages) & np.isin(rows.process, list(lane_of))):
+    latest: dict[tuple[ProcessId, int], int] = {}
+    gone_back: dict[ProcessId, None] = {}
+    for row in found.tolist():
         process, msg = int(rows.process[row]), int(rows.msg[row])
+        t_us = max(int(rows.t_us[row]), latest.get((process, int(rows.kind[row])), 0))
+        latest[process, int(rows.kind[row])] = t_us
+        if t_us > rows.t_us[row]:
+            gone_back[process] = None
         kind: EventKind = "final" if rows.kind[row] == FINAL else "optimistic"
         is_bad = kind == "final" and (process, msg) in bad
         label = message_name(msg)
@@ -138,8 +146,9 @@ def _deliveries(
             label += f" ts {rows.ts[row]}"
         elif violation.property in ("positions", "replicas", "integrity"):
             label += f" at {rows.pos[row]}"
-        events.append(Event(int(rows.t_us[row]), lane_of[process], kind, label, is_bad))
-    return events
+        events.append(Event(t_us, lane_of[process], kind, label, is_bad))
+    names = ", ".join(process_name(run.info, process) for process in gone_back)
+    return events, [f"{names}: by positions, since the times of deliveries go back"] if names else []
 
 
 def _faults(run: Run, lane_of: dict[ProcessId, int]) -> list[Event]:

@@ -201,8 +201,7 @@ class _Drawing:
         lines = ["triangle: multicast, dot: delivery, red: what contradicts; time is not to scale"]
         if any(event.kind == "optimistic" for event in self._scene.events):
             lines[0] = lines[0].replace("delivery", "delivery (hollow: optimistic)")
-        if self._scene.hidden:
-            lines.append(f"{self._scene.hidden} more processes take part and are not shown")
+        lines += self._scene.notes
         parts = [_text(_MARGIN, top + 18 * number, line, "note") for number, line in enumerate(lines)]
         return parts + self._arrow_legend(top + 18 * len(lines))
 

@@ -23,8 +23,8 @@ def space_time_text(run: Run, violation: Violation) -> str:
     heading = textwrap.wrap(f"{scene.property}: {scene.explanation}", _WIDTH)
     names = " " * _TIME + "".join(name.center(width) for name in scene.lanes)
     lines = [*heading, "", names, *_body(scene, width), *_missing_lines(scene, width), "", _LEGEND]
-    if scene.hidden:
-        lines.append(f"{scene.hidden} more processes take part and are not shown")
+    for note in scene.notes:
+        lines += textwrap.wrap(note, _WIDTH)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core import UsageError, message_name
 from ._cluster import DEFAULT_DIR, DirOption
-from ._credentials import TokenFileOption, TokenOption, token_for
+from ._credentials import ConfigOption, TokenFileOption, TokenOption, token_for
 from ._output import FAIL, JsonOption, console, errors, json_line, line, print_json, visible
 
 if TYPE_CHECKING:
     from ..net.client.async_client import AsyncClient
     from ..net.client.observer import Delivery, Observer
 
-ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
 NameOption = Annotated[str, typer.Option("--name", help="The client's name, as in its certificate.")]
 
 
@@ -56,6 +54,7 @@ def register(app: typer.Typer) -> None:
     def tail(
         group: Annotated[str, typer.Argument(help="The group to follow, as g1.")],
         position: Annotated[int, typer.Option("--from", help="The position to begin at.", min=0)] = 0,
+        last: Annotated[int | None, typer.Option("--last", help="Begin so many deliveries back.", min=0)] = None,
         count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many deliveries.", min=1)] = None,
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
@@ -71,6 +70,8 @@ def register(app: typer.Typer) -> None:
         [bold]amcast tail g1[/bold]
 
         [bold]amcast tail g2 --from 1000 -n 10 --json[/bold]
+
+        [bold]amcast tail g1 --last 5[/bold]
         """
         from ..net.client.observer import observe
         from ..net.config import load_config
@@ -78,7 +79,9 @@ def register(app: typer.Typer) -> None:
         cluster = load_config(config or folder / "cluster.toml")
         shown = "" if token_file is not None else token_for(cluster, token, None)
         observer = observe(cluster, name=name, token=shown, token_file=token_file)
-        asyncio.run(_tail(observer, group, position, count, as_json))
+        if last is not None and position:
+            raise UsageError("--from and --last both say where to begin: use one of them")
+        asyncio.run(_tail(observer, group, position, last, count, as_json))
 
 
 async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
@@ -115,11 +118,15 @@ def delivery_line(delivery: Delivery, as_json: bool) -> str:
     return f"{delivery.position:>8}  {message_name(message.id):<18}  {','.join(dst):<8}  {text}"
 
 
-async def _tail(observer: Observer, group: str, position: int, count: int | None, as_json: bool) -> None:
+async def _tail(
+    observer: Observer, group: str, position: int, last: int | None, count: int | None, as_json: bool
+) -> None:
     from ..net.client.observer import GoneError
 
     async with observer:
         seen = 0
+        if last is not None:
+            position = max(0, await observer.end_of(group) - last)
         try:
             async for delivery in observer.deliveries(group, position):
                 sys.stdout.write(delivery_line(delivery, as_json) + "\n")

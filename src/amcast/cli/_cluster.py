@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import msgspec
 import typer
 
 from ..core import UsageError
-from ._credentials import TokenFileOption, TokenOption, local_cluster
+from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, line, print_json, progress, table, visible
 from ._sim import parse_options, parse_workload
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
 _LEFT_MAX = 10
+_LOOK_S = 0.2  # between two looks for new lines of a log
 
 
 def register(app: typer.Typer) -> None:
@@ -53,6 +55,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("up")
     def up(
+        context: typer.Context,
         name: Annotated[str, typer.Option("--protocol", "-p", help="See `amcast protocols`.")] = "fastcast",
         groups: Annotated[int, typer.Option(help="Number of groups.", min=1)] = 2,
         replicas: Annotated[
@@ -81,7 +84,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Start a whole cluster on this machine, in the background.
 
-        If the folder has a cluster already, that one is started again, and all other options are ignored.
+        If the folder has a cluster already, that one is started again. Options that say something else about it are an
+        error.
 
         Examples:
 
@@ -92,7 +96,9 @@ def register(app: typer.Typer) -> None:
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
 
-        if not (folder / CONFIG).exists():
+        if (folder / CONFIG).exists():
+            _check_same(folder, {each: value for each, value in context.params.items() if _is_given(context, each)})
+        else:
             if durability not in list(Durability):
                 raise UsageError(f"there is no durability '{durability}': choose one of {', '.join(Durability)}")
             config = plan(
@@ -117,7 +123,7 @@ def register(app: typer.Typer) -> None:
             print_json(_document(cluster, statuses))
         else:
             _show(cluster, statuses)
-            console.print(f"\n`amcast send g1,g2 hello` multicasts, `amcast down` ends it ({folder})", highlight=False)
+            console.print(line(f"\n{_hint(cluster, folder)}"), soft_wrap=True)
 
     @app.command("down")
     def down(
@@ -125,27 +131,35 @@ def register(app: typer.Typer) -> None:
         collect: Annotated[
             Path | None, typer.Option(help="Make a run folder of the trace, for `amcast check`.")
         ] = None,
-        keep: Annotated[
-            bool, typer.Option("--keep", help="Keep the folder: `amcast up` goes on where it ended.")
+        purge: Annotated[
+            bool, typer.Option("--purge", help="Delete the data too, and all else that `amcast up` made.")
         ] = False,
         token: TokenOption = "",
         token_file: TokenFileOption = None,
     ) -> None:
-        """End a cluster that `amcast up` started, and remove what `amcast up` made; other files stay.
+        """End a cluster that `amcast up` started. Its data stays: `amcast up` goes on where it ended.
+
+        With --purge, what `amcast up` made is removed; other files in the folder stay.
 
         Examples:
 
         [bold]amcast down --collect runs/one && amcast check runs/one[/bold]
 
-        [bold]amcast down --keep[/bold]
+        [bold]amcast down --purge[/bold]
         """
         cluster = local_cluster(folder, token, token_file)
         if collect is not None:
             collect_run(cluster, collect)
         else:
             cluster.stop()
-        left = [] if keep else cluster.remove()
-        console.print(f"{len(cluster.names)} processes ended" + ("" if not keep else f"; {folder} is kept"))
+        ended = f"{len(cluster.names)} processes ended"
+        if not purge:
+            where = "" if folder == DEFAULT_DIR else f" -d {folder}"
+            kept = f"{folder} keeps their data: `amcast up{where}` goes on, `amcast down --purge{where}` deletes it"
+            console.print(line(f"{ended}; {kept}"), soft_wrap=True)
+            return
+        left = cluster.remove()
+        console.print(f"{ended}, and their data is deleted")
         if left:
             more = f" and {len(left) - _LEFT_MAX} more" if len(left) > _LEFT_MAX else ""
             console.print(line(f"left in {folder}: {', '.join(left[:_LEFT_MAX])}{more}"), soft_wrap=True)
@@ -180,6 +194,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("status")
     def status(
+        config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
         token: TokenOption = "",
         token_file: TokenFileOption = None,
@@ -192,8 +207,10 @@ def register(app: typer.Typer) -> None:
         [bold]amcast status[/bold]
 
         [bold]amcast status -d /tmp/wan --json[/bold]
+
+        [bold]amcast status --config cluster.toml[/bold]
         """
-        cluster = local_cluster(folder, token, token_file)
+        cluster = local_cluster(folder, token, token_file, config)
         statuses, rates = asyncio.run(_statuses_and_rates(cluster))
         if as_json:
             print_json(_document(cluster, statuses, rates))
@@ -206,6 +223,7 @@ def register(app: typer.Typer) -> None:
     def logs(
         name: Annotated[str, typer.Argument(help="A process, as g1.p0.")],
         lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines to show.", min=1)] = 50,
+        follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
         folder: DirOption = DEFAULT_DIR,
     ) -> None:
         """Show the end of the log file of a process of a local cluster.
@@ -213,6 +231,8 @@ def register(app: typer.Typer) -> None:
         Examples:
 
         [bold]amcast logs g1.p0 -n 20[/bold]
+
+        [bold]amcast logs g1.p0 -f[/bold]
         """
         from ..net.local import LocalCluster
 
@@ -221,8 +241,16 @@ def register(app: typer.Typer) -> None:
         path = cluster.log_file(name)
         if not path.exists():
             raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
-        text = path.read_text(errors="replace").splitlines()[-lines:]
-        sys.stdout.write("".join(visible(each) + "\n" for each in text))
+        with path.open(errors="replace") as log:
+            for each in deque(log, maxlen=lines):
+                _write_line(each)
+            while follow:
+                each = log.readline()
+                if each:
+                    _write_line(each)
+                else:
+                    sys.stdout.flush()
+                    time.sleep(_LOOK_S)
 
     @app.command("load")
     def load(
@@ -269,6 +297,60 @@ def register(app: typer.Typer) -> None:
             print_json(msgspec.to_builtins(result))
         else:
             show_load(result)
+
+
+def _write_line(text: str) -> None:
+    sys.stdout.write(visible(text.rstrip("\n")) + "\n")
+
+
+def _is_given(context: typer.Context, parameter: str) -> bool:
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _check_same(folder: Path, given: dict[str, Any]) -> None:
+    """An existing cluster is started as it is: whoever asks for another one must hear it."""
+    from ..net.local import LocalCluster
+
+    config = LocalCluster(folder).config
+    members = [len(config.topology().members(group)) for group in config.topology().groups]
+    is_now = {
+        "name": ("protocol", config.protocol),
+        "groups": ("groups", len(members)),
+        "replicas": ("replicas", members[0]),
+        "network": ("network", config.network),
+        "durability": ("durability", str(config.durability)),
+        "trace": ("trace", config.trace),
+        "trace_wire": ("trace-wire", config.trace_wire),
+        "tls": ("tls", config.tls is not None),
+        "tokens": ("tokens", config.tokens is not None),
+        "metrics": ("metrics", any(entry.metrics for entry in config.process)),
+    }
+    differences = [
+        f"its {is_now[each][0]} is {_shown(is_now[each][1])}, not {_shown(value)}"
+        for each, value in given.items()
+        if each in is_now and value != is_now[each][1]
+    ]
+    for each, value in parse_options(given.get("option") or []).items():
+        if each not in config.options or config.options[each] != value:
+            set_to = f"is {config.options[each]}" if each in config.options else "is not set"
+            differences.append(f"its option {each} {set_to}, not {value}")
+    if differences:
+        raise UsageError(
+            f"there is a cluster in {folder} already, and it differs: {'; '.join(differences)}. Leave these options "
+            "out, use another folder (-d), or delete that cluster with all its data: `amcast down --purge`"
+        )
+
+
+def _shown(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _hint(cluster: LocalCluster, folder: Path) -> str:
+    """What to type next, as it works for this cluster."""
+    groups = ",".join(f"g{group}" for group in cluster.config.topology().groups[:2])
+    where = "" if folder == DEFAULT_DIR else f" -d {folder}"
+    return f"`amcast send {groups} hello{where}` multicasts, `amcast down{where}` ends it"
 
 
 def start_cluster(cluster: LocalCluster, quiet: bool) -> None:

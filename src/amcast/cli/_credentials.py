@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 TokenOption = Annotated[
     str, typer.Option(help="The client's token, where nodes ask for one; AMCAST_TOKEN in the environment does as well.")
 ]
+ConfigOption = Annotated[Path | None, typer.Option(help="The cluster's configuration, if it is not in --dir.")]
 TokenFileOption = Annotated[Path | None, typer.Option(help="A file that holds the client's token and nothing else.")]
 
 
@@ -30,10 +31,11 @@ def token_for(config: ClusterConfig, token: str, file: Path | None) -> str:
     return os.environ.get("AMCAST_TOKEN") or operator_token(config)
 
 
-def local_cluster(folder: Path, token: str, file: Path | None) -> LocalCluster:
-    """The cluster in a folder, for whoever may show this token."""
+def local_cluster(folder: Path, token: str, file: Path | None, config: Path | None = None) -> LocalCluster:
+    """The cluster in a folder, or of a configuration elsewhere, for whoever may show this token."""
+    from ..net.config import load_config
     from ..net.local import LocalCluster
 
-    cluster = LocalCluster(folder)
+    cluster = LocalCluster(folder, None if config is None else load_config(config))
     cluster.token = token_for(cluster.config, token, file)
     return cluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,12 +123,13 @@ def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResul
     pool = ProcessPoolExecutor(workers)
     try:
         yield from pool.map(_run_job, todo, chunksize=min(16, max(1, len(todo) // (workers * 4))))
+    except BaseException:  # Ctrl-C, or a finding ends the search: nobody wants the rest
+        for worker in list(pool._processes.values()):
+            worker.terminate()
+        raise
     finally:
-        # On Ctrl-C, or when a finding ends the search: nothing is left running behind.
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in list((pool._processes or {}).values()):
-            with suppress(OSError):
-                worker.terminate()
+        # Waits: a pool that is still ending when the program exits would write to a pipe that is closed by then.
+        pool.shutdown(cancel_futures=True)
 
 
 class Done:

@@ -30,19 +30,6 @@ class _Sender:
         self.settled = settled
         self.bits = bits
 
-    def is_known(self, seq: int) -> bool:
-        ahead = seq - self.settled
-        return ahead < 0 or self.bits >> ahead & 1 == 1
-
-    def admit(self, seq: int, settled: int) -> None:
-        # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-        passed = (settled if settled < seq else seq) - self.settled
-        if passed > 0:
-            self.settled += passed
-            self.bits >>= passed
-        if seq >= self.settled:
-            self.bits |= 1 << (seq - self.settled)
-
 
 class SeenMessages:
     def __init__(self) -> None:
@@ -50,25 +37,32 @@ class SeenMessages:
 
     def is_known(self, message: MessageId) -> bool:
         sender = self._senders.get(message >> SEQ_BITS)
-        return sender is not None and sender.is_known(message & SEQ_MASK)
+        if sender is None:
+            return False
+        ahead = (message & SEQ_MASK) - sender.settled
+        return ahead < 0 or sender.bits >> ahead & 1 == 1
 
     def admit(self, message: AppMessage) -> None:
         """Remembers a message that was ordered, and forgets what its sender says is settled."""
-        sender = self._senders.get(message.id >> SEQ_BITS)
-        if sender is None:
-            sender = self._senders[message.id >> SEQ_BITS] = _Sender()
-        sender.admit(message.id & SEQ_MASK, message.settled)
+        self.admit_new(message)
 
     def admit_new(self, message: AppMessage) -> bool:
-        """Admits the message if it is not known yet. True if it was new."""
+        """Admits the message if it is not known yet. True if it was new. One that is known changes nothing."""
         id_ = message.id
-        seq = id_ & SEQ_MASK
         sender = self._senders.get(id_ >> SEQ_BITS)
         if sender is None:
             sender = self._senders[id_ >> SEQ_BITS] = _Sender()
-        elif sender.is_known(seq):
+        seq, settled, bits = id_ & SEQ_MASK, sender.settled, sender.bits
+        ahead = seq - settled
+        if ahead < 0 or bits >> ahead & 1:
             return False
-        sender.admit(seq, message.settled)
+        # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
+        passed = (message.settled if message.settled < seq else seq) - settled
+        if passed > 0:
+            sender.settled = settled + passed
+            sender.bits = bits >> passed | 1 << (ahead - passed)
+        else:
+            sender.bits = bits | 1 << ahead
         return True
 
     def dump(self) -> dict[ProcessId, SeenOfSender]:

@@ -175,9 +175,10 @@ def _places(config: ClusterConfig) -> list[str]:
 class LocalCluster:
     """The nodes outlive the object, and the program: those of `amcast up` run until `amcast down`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: ClusterConfig | None = None) -> None:
+        """`config`: of a cluster that somebody else runs, and whose configuration is elsewhere."""
         self.folder = folder.resolve()
-        self.config = load_config(folder / CONFIG)
+        self.config = load_config(folder / CONFIG) if config is None else config
         self.token: str | None = None  # for nodes that ask for one; if it is None, the operator's is used
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._delivered: dict[str, int] = {}  # up to where each process was when it was last asked
@@ -186,9 +187,22 @@ class LocalCluster:
     def create(cls, folder: Path, config: ClusterConfig) -> LocalCluster:
         """Writes the configuration, and certificates if it wants them, and formats the folder of each process."""
         if (folder / CONFIG).exists():
-            raise UsageError(f"there is a cluster in {folder} already: `amcast down` ends it, or use another folder")
-        made = absent(folder, _places(config))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            raise UsageError(f"there is a cluster in {folder} already: `amcast up` starts it, or use another folder")
+        try:
+            made = absent(folder, _places(config))
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_list(folder, made)
+            cls._make(folder, config)
+        except BaseException as error:
+            with contextlib.suppress(OSError, UsageError):
+                remove_made(folder, _places(config), _data_folders(config))
+            if isinstance(error, OSError):
+                raise UsageError(f"can't make a cluster in {folder}: {error.strerror or error}") from error
+            raise
+        return cls(folder)
+
+    @staticmethod
+    def _make(folder: Path, config: ClusterConfig) -> None:
         if config.tls is not None:
             processes = [Identity("process", entry.id, config.cluster) for entry in config.process]
             set_up(config.path(config.tls.folder), [*processes, Identity("client", _CLIENT, config.cluster)])
@@ -197,9 +211,7 @@ class LocalCluster:
             write_secret(folder / OPERATOR_TOKEN, token)
         for entry in config.process:
             format_folder(config, entry.id)
-        write_list(folder, made)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")
-        return cls(folder)
 
     @property
     def names(self) -> list[str]:
@@ -226,6 +238,12 @@ class LocalCluster:
         self.config.process_named(name)
         if self.pid(name) is not None:
             raise UsageError(f"{name} is running already")
+        try:
+            self._run_one(name)
+        except OSError as error:
+            raise UsageError(f"can't start {name}: {error.filename or self.folder}: {error.strerror}") from error
+
+    def _run_one(self, name: str) -> None:
         with (
             open(open_own(self.folder, f"{_LOGS}/{name}.log", _APPEND), "ab") as log,
             open(open_own(self.folder, f"{_PIDS}/{name}", _WRITE), "w") as pid_file,

@@ -285,6 +285,8 @@ class Client(Process):
 
     def _batches(self, messages: list[AppMessage]) -> list[list[AppMessage]]:
         """Messages to the same groups, cut into batches. Batches are sorted by the sequence number of their first."""
+        if len(messages) == 1:
+            return [messages]
         if messages[0].id >> SEQ_BITS != messages[-1].id >> SEQ_BITS:  # a batch has one sender
             earlier = [message for message in messages if message.id >> SEQ_BITS == messages[0].id >> SEQ_BITS]
             return self._batches(earlier) + self._batches(messages[len(earlier) :])

@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from ..core import Outbox, ProcessId, TimerKey, Topology, Wire
+from ..core import Outbox, ProcessId, TimerKey, Topology, UsageError, Wire
 from ..protocols import Client, ClientConfig, ProtocolSpec, ReplicaConfig, Reply
 from .micro import Micro
 
@@ -78,4 +78,13 @@ class LoadClient(Client):
         if count <= 0:
             return
         self._sent += count
-        self.on_multicast_all(self.new_messages(self._workload.draw(self._topology, self._rng, count)), out)
+        try:
+            messages = self.new_messages(self._workload.draw(self._topology, self._rng, count))
+        except UsageError as error:  # on a real cluster ids can run out
+            self.on_no_id(error)
+        else:
+            self.on_multicast_all(messages, out)
+
+    def on_no_id(self, error: UsageError) -> None:
+        """No more can be sent."""
+        raise error

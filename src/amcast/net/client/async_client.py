@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ...core import MessageId, Outbox, ProcessId, Topology, UsageError, Wire
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
@@ -24,6 +24,8 @@ from ..wire.control import Layout
 from .driver import ClientDriver
 from .observer import Observer, Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
+
+Payload = bytes | bytearray | memoryview
 
 
 class BusyError(Exception):
@@ -57,6 +59,13 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     spec = protocol(layout.protocol).configured(config)
     make_ingress = spec.ingress_maker(topology, config)
     return WaitingClient(process, topology, spec.ingress_groups, client_config(layout.network), make_ingress)
+
+
+def _checked(payload: Any) -> bytes:
+    if not isinstance(payload, Payload):
+        hint = ": encode it, as in text.encode()" if isinstance(payload, str) else ""
+        raise UsageError(f"a payload is bytes, not {type(payload).__name__}{hint}")
+    return bytes(payload)  # what can change must not change on its way
 
 
 class AsyncClient(Observer):
@@ -118,8 +127,8 @@ class AsyncClient(Observer):
 
     # -- multicast
 
-    async def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:
-        """Returns when every destination group has delivered the message.
+    async def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
+        """Returns when every destination group has delivered the message. `groups` is one name, or several.
 
         After a timeout the client goes on trying in the background, under the same id. The message may be delivered
         later, but never twice.
@@ -138,10 +147,12 @@ class AsyncClient(Observer):
             self._busy.discard(id_)
         return id_
 
-    def submit(self, groups: Iterable[str], payload: bytes) -> tuple[MessageId, asyncio.Future[None]]:
+    def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""
         driver, process = self._open, self._process
-        dst = tuple(sorted({self._group(name) for name in groups}))
+        names = (groups,) if isinstance(groups, str) else groups
+        dst = tuple(sorted({self._group(name) for name in names}))
+        payload = _checked(payload)
         if len(payload) > self.layout.message_bytes:
             raise UsageError(
                 f"a payload of {len(payload)} bytes is over the cluster's limit of {self.layout.message_bytes}: "

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...core import AppMessage, GroupId, Outbox, ProcessId, Topology, UsageError
+from ...core import AppMessage, Outbox, ProcessId, Topology, UsageError
 from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
 from ...workload import Load, LoadClient, Micro
@@ -45,26 +45,21 @@ class TimedClient(LoadClient):
         self._sent_at: list[tuple[int, int]] = []  # how many messages at a time, and when (nanoseconds)
         self._done_at: list[tuple[int, int]] = []
         self._done = array("q")  # ids
-        self._made = 0  # messages, under all its ids
-        self._made_before: dict[ProcessId, int] = {}  # sender id -> messages under earlier ids
+        self._made_before = {process: 0}  # sender id -> messages under earlier ids
         self.finished = asyncio.Event()
         self.failure: UsageError | None = None  # why it finished early
 
-    def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
-        try:
-            messages = super().new_messages(wanted)
-        except UsageError as error:
-            self.failure = error
-            self.finished.set()
-            return []
-        self._made_before.setdefault(messages[0].sender, self._made)
-        self._made += len(messages)
-        return messages
+    def on_no_id(self, error: UsageError) -> None:
+        self.failure = error
+        self.finished.set()
+
+    def _change_id(self, id_: ProcessId) -> None:
+        self._made_before[id_] = self._made_before[self._process] + self._next_seq
+        super()._change_id(id_)
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        if messages:
-            self._sent_at.append((len(messages), time.perf_counter_ns()))
-            super().on_multicast_all(messages, out)
+        self._sent_at.append((len(messages), time.perf_counter_ns()))
+        super().on_multicast_all(messages, out)
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)

@@ -151,6 +151,15 @@ class Observer:
 
     # -- status
 
+    async def end_of(self, group: str, timeout: float = 5.0) -> int:
+        """The position that the group fills next, as far as its members answer."""
+        members = self.layout.groups[self._group(group)]
+        answers = await asyncio.gather(*(self.status(each, timeout) for each in members), return_exceptions=True)
+        ends = [answer.delivered for answer in answers if isinstance(answer, Status)]
+        if not ends:
+            raise UsageError(f"no member of {group} says how far it has got: {answers[0]}")
+        return max(ends)
+
     async def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
         return await ask(partial(self._trunk.dial, process), StatusQuery(), Status, timeout)
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ...core import MessageId
-from .async_client import AsyncClient, connect
+from .async_client import AsyncClient, Payload, connect
 from .observer import Delivery, Where
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ class SyncClient:
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def multicast(self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0) -> MessageId:
+    def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
         """Returns when every destination group has delivered the message."""
         return self._call(self._client.multicast(groups, payload, timeout))
 
     def multicast_nowait(
-        self, groups: Iterable[str], payload: bytes, timeout: float | None = 30.0
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
     ) -> Future[MessageId]:
         """For many messages at a time: the future is done when every destination group has delivered the message."""
         return self._start(self._client.multicast(groups, payload, timeout))

@@ -19,6 +19,7 @@ from ..system import system
 from ._accounts import Account
 from ._fairness import Fairness
 
+_NOBODY: list[MessageId] = []  # that must wait; never changed
 _UNDELIVERED_S = 5.0  # a message that was passed on and is not delivered here is lost, or was for other groups
 
 
@@ -55,14 +56,15 @@ class Admission:
 
     def admit(self, messages: Sequence[AppMessage], size: int, account: Account, is_leader: bool) -> list[MessageId]:
         """Opens the messages, whose payloads have this size together. Returns the ids of those that must wait: BUSY."""
-        now_s, count = system().monotonic_s(), count_messages(messages)
+        now_s = system().monotonic_s()
         fairness = self.fairness if is_leader else self._forwarding
-        fairness.update(now_s)
+        if now_s >= fairness.next_update_s:
+            fairness.update(now_s)
         if not is_leader:
             busy = self.forwarded.admit(messages, account)
-        elif self._has_room(count, size, account):
+        elif self._has_room(count_messages(messages), size, account):
             self._open_all(messages, account)
-            busy = []
+            busy = _NOBODY
         else:
             self._left.forget_old()
             busy = [m.id for m in messages if not self._is_admitted(m, account)]
@@ -83,13 +85,13 @@ class Admission:
                 undelivered.on_delivered(batch)
 
     def _has_room(self, count: int, size: int, account: Account) -> bool:
-        limits, own = self._limits, account.limits
+        limits, own, left, fairness = self._limits, account.limits, self._left, self.fairness
         return (
-            not self.fairness.lacks_room(account, count, size)
-            and self.open_messages + self._left.messages + count <= limits.open_messages
-            and self.open_bytes + self._left.bytes + size <= limits.open_bytes
-            and account.open_messages + count <= own.open_messages
+            account.open_messages + count <= own.open_messages
             and account.open_bytes + size <= own.open_bytes
+            and self.open_messages + left.messages + count <= limits.open_messages
+            and self.open_bytes + left.bytes + size <= limits.open_bytes
+            and (fairness.share == 1.0 or not fairness.lacks_room(account, count, size))
         )
 
     def _is_admitted(self, message: AppMessage, account: Account) -> bool:
@@ -110,14 +112,15 @@ class Admission:
 
     def _open_all(self, messages: Sequence[AppMessage], account: Account) -> None:
         for message in messages:
-            client, count, size = message.id >> SEQ_BITS, message.count, len(message.payload)
+            id_, count, size = message.id, message.count, len(message.payload)
+            client = id_ >> SEQ_BITS
             opened = self._open.get(client)
             if opened is None:
-                self._left.keep([(message.id, count, size)], account)
-            elif message.id not in opened:
+                self._left.keep([(id_, count, size)], account)
+            elif id_ not in opened:
                 if self._left.messages:
-                    self._left.drop(message.id)
-                opened[message.id] = (count, size)
+                    self._left.drop(id_)
+                opened[id_] = (count, size)
                 holder = self._accounts[client]
                 holder.open_messages += count
                 holder.open_bytes += size
@@ -127,15 +130,18 @@ class Admission:
     def close(self, client: ProcessId, ids: Sequence[MessageId]) -> None:
         """The client is told that these are delivered."""
         opened, account = self._open[client], self._accounts[client]
+        messages = bytes_ = 0
         for id_ in ids:
             found = opened.pop(id_, None)
             if found is not None:
+                messages += found[0]
+                bytes_ += found[1]
                 if id_ == account.probe:
                     self.fairness.ended(account, system().monotonic_s())
-                account.open_messages -= found[0]
-                account.open_bytes -= found[1]
-                self.open_messages -= found[0]
-                self.open_bytes -= found[1]
+        account.open_messages -= messages
+        account.open_bytes -= bytes_
+        self.open_messages -= messages
+        self.open_bytes -= bytes_
 
     def clear(self) -> None:
         """This process no longer leads: the next leader counts the messages, and replies."""

@@ -13,7 +13,7 @@ from ...core.batch import problem_with_batch
 from ...core.ids import SEQ_BITS, SEQ_MASK, UNSETTLED_MAX
 from ...protocols import IngressMessage, Reply, Start, problem_with_destinations, problem_with_number
 from ..security.access import Rights
-from ..wire.control import DECODE_ERRORS, Attach, Busy, Detach, Follow, Renew, Renewed, StatusQuery, Unfollow
+from ..wire.control import DECODE_ERRORS, Attach, Busy, Detach, Follow, Hello, Renew, Renewed, StatusQuery, Unfollow
 from ..wire.framing import Frame, frame
 from ._accounts import Account
 from ._observer_service import ObserverService
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 _KNOWN_DST_MAX = 256
 _SESSIONS_MAX = 100_000
+_REGION_MAX = 64  # characters
 
 
 class ClientService:
-    def __init__(self, server: NodeServer, connection: Connection, name: str, rights: Rights, account: Account) -> None:
+    def __init__(
+        self, server: NodeServer, connection: Connection, hello: Hello, rights: Rights, account: Account
+    ) -> None:
         self.sessions: set[ProcessId] = set()  # client ids that were proved on this connection, also those that left
         self.has_sent = False  # a message, so that there may be more
         self._server = server
@@ -36,7 +39,8 @@ class ClientService:
         self._connection = connection
         self.send_frame = connection.send_frame
         self.close = connection.close
-        self._name = name
+        self._name = hello.name
+        self.region = hello.region[:_REGION_MAX]
         self._rights = rights
         self.account = account
         self._observer = ObserverService(server, connection, rights, account)

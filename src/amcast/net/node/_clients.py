@@ -18,6 +18,7 @@ class ClientChannel(Protocol):
     """The connection that speaks for a client, and for others perhaps."""
 
     account: Account
+    region: str  # where the client says it is
 
     def reply(self, reply: Reply) -> bool: ...
     def send_replies(self) -> None: ...

@@ -32,7 +32,7 @@ class Fairness:
         self._is_alone = True
         self._usual_s = float("inf")
         self._active: dict[Account, float] = {}  # when each was last admitted
-        self._updated_s = 0.0
+        self.next_update_s = 0.0
 
     def admitted(self, account: Account, probe: int, now_s: float) -> None:
         """Messages of this client, among them this one."""
@@ -60,9 +60,8 @@ class Fairness:
         return _DELAY_OK_S if self._clients_min == 1 else max(_DELAY_OK_S, _DELAY_FACTOR * self._usual_s)
 
     def update(self, now_s: float) -> None:
-        if now_s - self._updated_s < _UPDATE_S:
-            return
-        self._updated_s = now_s
+        """To be called from time to time, from `next_update_s` on."""
+        self.next_update_s = now_s + _UPDATE_S
         for account, sent_s in list(self._active.items()):
             if not account.open_messages and now_s - sent_s > _ACTIVE_S:
                 del self._active[account]

@@ -340,7 +340,7 @@ class Connection(FrameProtocol, Caller):
         elif (id_ := hello.client or server.client_ids.next()) is None:
             self.refuse(f"{self._node.name} can't give out client ids now: try another process", elsewhere=True)
         else:
-            self.client = ClientService(server, self, hello.name, rights, account)
+            self.client = ClientService(server, self, hello, rights, account)
             self.identity = f"client {id_} ({hello.name[:64]})"
             self._take_frames(CLIENT_FRAME_LIMIT, self.client.on_frame)
             self._emulate_distance(hello.region)

@@ -26,7 +26,6 @@ from ...core import (
     encode,
     unpack_deliveries,
 )
-from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
@@ -451,9 +450,7 @@ class Node(Outbox):
     def _trace_handed_over(self, messages: Sequence[AppMessage]) -> None:
         assert self.trace is not None and self._client_trace is not None
         self.trace.multicast_all(messages, system().wall_us())
-        channels = self.clients.channels
-        # Frames of a client that left before may arrive after its good-bye.
-        self._client_trace.heard([message for message in messages if message.id >> SEQ_BITS in channels])
+        self._client_trace.heard(messages, self.clients.channels)
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:

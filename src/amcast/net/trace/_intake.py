@@ -77,7 +77,9 @@ class Intake:
         if expected and not missing and not self.report.multicasts and not self.report.deliveries:
             missing.append("nothing was multicast: there is nothing to judge")
         self.report = replace(self.report, missing=tuple(missing))
-        return msgspec.structs.replace(info, missing=(*info.missing, *missing))
+        regions = {str(client): region for client, region in self._clients.regions().items()}
+        extra = {**info.extra, "regions": {**info.extra.get("regions", {}), **regions}}
+        return msgspec.structs.replace(info, missing=(*info.missing, *missing), extra=extra)
 
     def _found(self) -> dict[ProcessId, Found]:
         boots: dict[ProcessId, dict[int, dict[str, bytes]]] = {}

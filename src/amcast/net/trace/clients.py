@@ -11,8 +11,8 @@ is not: it connects again, and sends again what is unanswered, there or elsewher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
@@ -26,6 +26,7 @@ from ._multicasts import Ids
 if TYPE_CHECKING:
     from .writer import TraceWriter
 
+LOCAL = "local"  # the region of whoever names none
 CAME, LEFT = "client came", "client left"  # rows of the raw table `faults` that do not go into the run as they are
 
 
@@ -34,6 +35,11 @@ class ClientWord(msgspec.Struct, frozen=True):
 
     client: Annotated[ProcessId, msgspec.Meta(ge=0, lt=1 << 63 - SEQ_BITS)]
     settled: Annotated[int, msgspec.Meta(ge=0, le=SEQ_LIMIT)]
+    region: str = LOCAL  # of a client that came: where it says it is
+
+
+class Channel(Protocol):
+    region: str
 
 
 class ClientTrace:
@@ -43,13 +49,15 @@ class ClientTrace:
         self._trace = trace
         self._settled: dict[ProcessId, int] = {}  # of the clients that came
 
-    def heard(self, messages: Sequence[AppMessage]) -> None:
-        """Messages came from clients that are connected."""
+    def heard(self, messages: Sequence[AppMessage], channels: Mapping[ProcessId, Channel]) -> None:
+        """Messages came. Those of clients that left before may arrive after their good-bye: they are ignored."""
         for message in messages:
             client = message.id >> SEQ_BITS
+            if client not in channels:
+                continue
             known = self._settled.get(client)
             if known is None:
-                self._write(CAME, client, message.settled)
+                self._write(CAME, client, message.settled, channels[client].region)
             if known is None or known < message.settled:
                 self._settled[client] = message.settled
 
@@ -60,9 +68,9 @@ class ClientTrace:
             self._settled.pop(client, None)
             self._write(LEFT, client, settled)
 
-    def _write(self, what: str, client: ProcessId, settled: int) -> None:
+    def _write(self, what: str, client: ProcessId, settled: int, region: str = LOCAL) -> None:
         settled = min(max(settled, 0), SEQ_LIMIT)  # clients may say anything
-        detail = msgspec.json.encode(ClientWord(client, settled)).decode()
+        detail = msgspec.json.encode(ClientWord(client, settled, region)).decode()
         self._trace.fault(what, detail, system().wall_us())
 
 
@@ -70,6 +78,7 @@ class _Client:
     def __init__(self) -> None:
         self.settled = 0
         self.last_us = 0
+        self.region = LOCAL
         self.is_with: dict[ProcessId, int] = {}  # nodes that it came to and did not leave, and in which boot
 
 
@@ -86,8 +95,12 @@ class ClientEnds:
         client.last_us = max(client.last_us, t_us)
         if what == CAME:
             client.is_with[node] = boot
+            client.region = word.region
         else:
             client.is_with.pop(node, None)
+
+    def regions(self) -> dict[ProcessId, str]:
+        return {id_: client.region for id_, client in sorted(self._clients.items()) if client.region != LOCAL}
 
     def crashes(self, last_boots: dict[ProcessId, int], sent: Ids) -> list[Fault]:
         """`last_boots` are those of nodes that ended in good order: other nodes can't say who is still with them."""

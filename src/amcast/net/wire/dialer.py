@@ -19,6 +19,7 @@ from .framing import Frame, FrameProtocol, frame, ignore
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
+_STRANGE = "this is no node of an amcast cluster, or it wants TLS"
 
 OnMessage = Callable[["Channel", Any], None]
 Answer = TypeVar("Answer")
@@ -63,7 +64,7 @@ class Channel(FrameProtocol):
         try:
             answer = welcome_decoder.decode(data)
         except DECODE_ERRORS as error:
-            self._fail(ConnectionError(f"this is no node of an amcast cluster: {error}"))
+            self._fail(ConnectionError(f"{_STRANGE}: {error}"))
             return
         if isinstance(answer, Refused):
             self._fail(RefusedError(answer))
@@ -81,6 +82,11 @@ class Channel(FrameProtocol):
             self.refuse("not an answer")
             return
         self._handle(self, message)
+
+    def refuse(self, reason: str) -> None:
+        if not self.welcomed.done():
+            self.welcomed.set_exception(ConnectionError(f"{_STRANGE}: {reason}"))
+        super().refuse(reason)
 
     def _fail(self, error: Exception) -> None:
         if not self.welcomed.done():
@@ -139,6 +145,11 @@ async def dial(
                 tls.expect(transport.get_extra_info("ssl_object"), "process", name)
             channel.say(hello)
             await channel.welcomed
+        except ConnectionError as error:
+            transport.abort()
+            if tls is None and not str(error).startswith(_STRANGE):
+                raise ConnectionError(f"{error}: if this cluster uses TLS, name the folder of certificates") from error
+            raise
         except BaseException:
             transport.abort()
             raise
