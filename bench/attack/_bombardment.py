@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,6 +29,7 @@ from amcast.net.wire.control import Attach, Detach, Follow, StatusQuery, Unfollo
 from amcast.net.wire.framing import frame
 from amcast.protocols import PROTOCOLS, Start
 
+from ._cluster import peak_mb
 from ._frames import mutated, with_nested
 from ._judge import MEMORY_MAX_MB
 from ._tools import hello_of
@@ -124,9 +124,8 @@ async def _bombard(folder: Path, protocol: str, frames: int, rng: Random) -> Bom
         for server in servers:
             problems += _problems_of(server)
         await asyncio.gather(*(server.stop() for server in servers))
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     done = attacker.done
-    return Bombardment(protocol, done["frames"], done["closed"], time.monotonic() - begun, memory_mb, problems)
+    return Bombardment(protocol, done["frames"], done["closed"], time.monotonic() - begun, peak_mb("self"), problems)
 
 
 def _problems_of(server: NodeServer) -> list[str]:

@@ -92,6 +92,11 @@ class AttackedCluster(LocalCluster):
         for name in self.names:
             pid = self.pid(name)
             if pid is not None:
-                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-                found[name] = next((int(line.split()[1]) / 1024 for line in lines if line.startswith(_PEAK)), 0.0)
+                found[name] = peak_mb(pid)
         return found
+
+
+def peak_mb(process: int | str) -> float:
+    """The most memory that a process ever had: this one is called self."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(_PEAK)), 0.0)

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .net.client.async_client import connect
-    from .net.client.observer import observe
+    from .core.errors import RetryableError, UsageError
+    from .net.client.async_client import AsyncClient, BusyError, NotInTimeError, connect
+    from .net.client.observer import GoneError, observe
     from .net.client.sync_client import connect_sync
+    from .net.node.application import StateMachine
 
-__all__ = ["__version__", "connect", "connect_sync", "observe"]
+__all__ = [
+    "AsyncClient",
+    "BusyError",
+    "GoneError",
+    "NotInTimeError",
+    "RetryableError",
+    "StateMachine",
+    "UsageError",
+    "__version__",
+    "connect",
+    "connect_sync",
+    "observe",
+]
 
 __version__ = "0.1.0"
 
 
+_WHERE = {
+    "AsyncClient": "net.client.async_client",
+    "BusyError": "net.client.async_client",
+    "GoneError": "net.client.observer",
+    "NotInTimeError": "net.client.async_client",
+    "RetryableError": "core.errors",
+    "StateMachine": "net.node.application",
+    "UsageError": "core.errors",
+    "connect": "net.client.async_client",
+    "connect_sync": "net.client.sync_client",
+    "observe": "net.client.observer",
+}
+
+
 def __getattr__(name: str) -> Any:
     """A program that only simulates or checks does not load the network's libraries."""
-    if name == "connect":
-        from .net.client.async_client import connect
+    if name not in _WHERE:
+        raise AttributeError(f"module 'amcast' has no attribute {name!r}")
+    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
 
-        return connect
-    if name == "observe":
-        from .net.client.observer import observe
 
-        return observe
-    if name == "connect_sync":
-        from .net.client.sync_client import connect_sync
-
-        return connect_sync
-    raise AttributeError(f"module 'amcast' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

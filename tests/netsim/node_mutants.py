@@ -207,7 +207,7 @@ MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
     NodeMutant(snapshot_before_deliveries, ("group-down", "power-loss"), range(20)),
-    NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(10, 30)),
+    NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(60, 80)),
     NodeMutant(swallowed_application_errors, ("kill",), range(10)),
     NodeMutant(unsynced_counters, ("power-loss",), range(20)),
     NodeMutant(trusting_hello, (), range(6), changes={"plan": SET_BACK}),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
+AppOption = Annotated[
+    str, typer.Option(help="The application in each process: module:Factory, or path/file.py:Factory.")
+]
 _LEFT_MAX = 10
 _LOOK_S = 0.2  # between two looks for new lines of a log
 
@@ -34,6 +37,7 @@ def register(app: typer.Typer) -> None:
     def node(
         config: Annotated[Path, typer.Option(help="The cluster's configuration.")],
         id_: Annotated[str, typer.Option("--id", help="Which process to run, as g1.p0.")],
+        app: AppOption = "",
         insecure: Annotated[
             bool, typer.Option("--insecure", help="Listen without TLS where others may reach it: in a closed network.")
         ] = False,
@@ -46,11 +50,16 @@ def register(app: typer.Typer) -> None:
         Examples:
 
         [bold]amcast node --config cluster.toml --id g1.p0[/bold]
+
+        [bold]amcast node --config cluster.toml --id g1.p0 --app bank:Bank[/bold]
         """
+        from ..net.app_loading import absolute_app
         from ..net.config import load_config
         from ..net.run import run_node
 
         found = load_config(config)
+        if app:
+            found = msgspec.structs.replace(found, app=absolute_app(app))
         run_node(msgspec.structs.replace(found, insecure=True) if insecure else found, id_)
 
     @app.command("up")
@@ -74,6 +83,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--tokens", help="TLS, and clients need tokens; the operator's is in operator.token.")
         ] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
+        app: AppOption = "",
         option: Annotated[
             list[str] | None, typer.Option("--option", "-o", help="An option of the protocol, as name=value.")
         ] = None,
@@ -92,7 +102,10 @@ def register(app: typer.Typer) -> None:
         [bold]amcast up --protocol fastcast --groups 2[/bold]
 
         [bold]amcast up -p basecast --groups 3 --network wan --durability memory -d /tmp/wan[/bold]
+
+        [bold]amcast up --app bank:Bank[/bold]   with the class Bank of bank.py in each process
         """
+        from ..net.app_loading import absolute_app, make_application
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
 
@@ -113,8 +126,10 @@ def register(app: typer.Typer) -> None:
                 tls=tls or tokens,
                 tokens=tokens,
                 metrics=metrics,
+                app=absolute_app(app),
                 options=parse_options(option or []),
             )
+            make_application(config, config.process[0].id)  # what is wrong with it is said here, and not in logs
             LocalCluster.create(folder, config)
         cluster = local_cluster(folder, token, token_file)
         start_cluster(cluster, as_json)
@@ -310,6 +325,7 @@ def _is_given(context: typer.Context, parameter: str) -> bool:
 
 def _check_same(folder: Path, given: dict[str, Any]) -> None:
     """An existing cluster is started as it is: whoever asks for another one must hear it."""
+    from ..net.app_loading import absolute_app
     from ..net.local import LocalCluster
 
     config = LocalCluster(folder).config
@@ -325,7 +341,10 @@ def _check_same(folder: Path, given: dict[str, Any]) -> None:
         "tls": ("tls", config.tls is not None),
         "tokens": ("tokens", config.tokens is not None),
         "metrics": ("metrics", any(entry.metrics for entry in config.process)),
+        "app": ("app", config.app or "none"),
     }
+    if "app" in given:
+        given["app"] = absolute_app(given["app"])
     differences = [
         f"its {is_now[each][0]} is {_shown(is_now[each][1])}, not {_shown(value)}"
         for each, value in given.items()

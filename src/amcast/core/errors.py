@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class UsageError(Exception):
     """Bad input of any kind. The command line prints its one line and exits with code 2."""
+
+
+class RetryableError(Exception):
+    """The cluster could not do it in time. It may still do it, and to ask again later makes sense."""

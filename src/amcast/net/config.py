@@ -72,6 +72,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strangers: int = 256  # connections that have not said HELLO yet
     hello_ms: int = 5_000  # for a TLS handshake, and again for HELLO
     snapshot_messages: int = 100_000  # applied between two snapshots of an application
+    results_bytes: int = 64 << 20  # answers of an application that are kept for clients that ask again
     segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
     client: ClientLimits = ClientLimits()
@@ -90,6 +91,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_messages: int = 10_000_000  # delivered messages kept for clients that follow
     # When clocks start at 0, in Unix seconds. Some protocols order by time, and their timestamps hold four years.
     epoch_s: int = 1_767_225_600
+    app: str = ""  # the application inside each process, as module:Factory or path/file.py:Factory
     options: dict[str, Any] = {}  # the protocol's own
     limits: Limits = Limits()
     tls: TlsFiles | None = None
@@ -275,6 +277,8 @@ def load_config(path: Path) -> ClusterConfig:
 def format_config(config: ClusterConfig) -> str:
     names = ["cluster", "id", "protocol", "network", "durability", "data", "trace", "trace_wire"]
     lines = [f"{name} = {_toml(getattr(config, name))}" for name in (*names, "keep_messages", "epoch_s")]
+    if config.app:
+        lines.append(f"app = {_toml(config.app)}")
     if config.insecure:
         lines.append("insecure = true")
     if config.tokens is not None:

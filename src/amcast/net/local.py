@@ -67,6 +67,7 @@ def plan(
     tls: bool = False,
     tokens: bool = False,
     metrics: bool = False,
+    app: str = "",
     options: dict[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> ClusterConfig:
@@ -94,6 +95,7 @@ def plan(
         durability=durability,
         trace=trace,
         trace_wire=trace_wire,
+        app=app,
         options=options or {},
         epoch_s=int(time.time()) - _DAY_S,  # clocks start below now, so that one that is behind is not negative
         limits=limits or Limits(),

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
+from .app_loading import make_application
 from .config import ClusterConfig, load_config
 from .node.application import ApplicationError, StateMachine
 from .node.server import NodeServer
@@ -85,7 +86,8 @@ async def serve(config: ClusterConfig, name: str, machine: StateMachine | None =
 
 
 def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
-    """Blocks. An embedded application passes its state machine: `apply` is called for each message, in order."""
+    """Blocks. A program may pass a state machine of its own in place of the one that the configuration names."""
+    machine = machine or make_application(config, name)
     log_as_json(name)
     system().raise_descriptors(_DESCRIPTORS)
     try:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 from ..core import AppMessage, MessageId, UsageError
 from ..net.client.async_client import AsyncClient, connect
 from ..net.client.observer import GoneError
 from ..net.config import ClusterConfig
+from ..net.wire.control import Status
 from .machine import Machine
 from .scenario import NodeScenario
 
@@ -20,12 +22,13 @@ _STATUS_S = 1.0
 
 
 class Sender:
-    """Multicasts at its pace, whether or not the messages before are delivered."""
+    """Multicasts and calls at its pace, whether or not the messages before are delivered."""
 
     def __init__(self, scenario: NodeScenario, index: int, machine: Machine, rng: Random) -> None:
         self.sent: dict[MessageId, tuple[str, ...]] = {}
         self.acknowledged: set[MessageId] = set()
         self.payloads: dict[MessageId, bytes] = {}
+        self.results: dict[MessageId, dict[str, bytes | None]] = {}  # of calls that were answered
         self.is_done = False
         self._scenario = scenario
         self._index = index
@@ -44,20 +47,27 @@ class Sender:
             await asyncio.gather(*waiting)
         self.is_done = True
 
-    def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[None]:
+    def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[Any]:
         rng, scenario = self._rng, self._scenario
         groups = rng.sample(client.groups, rng.randint(1, min(scenario.dst_max, scenario.groups)))
         payload = f"{self._index}.{number}.".encode()
         payload += b"x" * rng.randint(0, max(0, scenario.payload_bytes - len(payload)))
-        id_, future = client.submit(groups, payload)
+        future: asyncio.Future[Any]
+        if rng.random() < 0.5:
+            id_, answer = client.submit_call(groups, payload, None)
+            future = self.program.loop.create_task(answer)
+        else:
+            id_, future = client.submit(groups, payload)
         self.sent[id_] = tuple(sorted(groups))
         self.payloads[id_] = payload
         future.add_done_callback(lambda done: self._on_done(id_, done))
         return future
 
-    def _on_done(self, id_: MessageId, done: asyncio.Future[None]) -> None:
+    def _on_done(self, id_: MessageId, done: asyncio.Future[Any]) -> None:
         if not done.cancelled() and done.exception() is None:
             self.acknowledged.add(id_)
+            if done.result() is not None:
+                self.results[id_] = done.result()
 
 
 @asynccontextmanager
@@ -113,6 +123,12 @@ class Reader:
             positions[name] = answer.delivered
             if answer.open_messages:
                 self.waits_for = f"{answer.open_messages} open messages at {name}"
+                return False
+        leading = {answer.name for answer in answers if isinstance(answer, Status) and answer.is_leader}
+        for name, answer in zip(names, answers, strict=True):
+            # After a restart a member may hold votes that only a leader turns into deliveries.
+            if isinstance(answer, Status) and answer.leader not in leading:
+                self.waits_for = f"a leader that {name} knows"
                 return False
         self.positions = positions
         for group in range(1, self._scenario.groups + 1):

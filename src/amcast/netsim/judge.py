@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..check import Violation, check_run
-from ..core import GroupId, ProcessId, message_name
+from ..core import GroupId, MessageId, ProcessId, message_name
 from ..description import describe
 from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
+from .application import result_at
 from .faults import LOSE_DISK
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found = [Violation(what, [], [], explanation) for what, explanation in simulation.problems]
     found += _lost(simulation)
     found += _differing(simulation)
+    found += _wrong_results(simulation)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -80,6 +82,33 @@ def _lost(simulation: NodeSimulation) -> list[Violation]:
                 if count > 1 or (count == 0 and reader.first[group] == 0):
                     explanation = f"{message_name(id_)} was acknowledged, and is {count} times in the log of {group}"
                     found.append(Violation("acknowledged", [id_], [], explanation))
+    return found
+
+
+def _wrong_results(simulation: NodeSimulation) -> list[Violation]:
+    """Answers to calls that are not those of the execution at the message's position."""
+    reader = simulation.reader
+    if reader is None or not reader.is_done:
+        return []
+    expected: dict[tuple[str, MessageId], bytes] = {}
+    for number in range(1, simulation.scenario.groups + 1):
+        states: dict[int, int] = {}
+        for name in simulation.scenario.members(number):
+            states.update(simulation.nodes[name].applied)
+        for position, message in reader.delivered[f"g{number}"]:
+            if position in states:
+                expected[f"g{number}", message.id] = result_at(position, states[position])
+    found = []
+    for sender in simulation.senders:
+        for id_, results in sender.results.items():
+            if tuple(results) != sender.sent[id_]:
+                explanation = f"{message_name(id_)} went to {sender.sent[id_]}, and {tuple(results)} answered"
+                found.append(Violation("result", [id_], [], explanation))
+            for group, result in results.items():
+                right = expected.get((group, id_), result)
+                if result != right:
+                    explanation = f"{group} answered {result!r} to {message_name(id_)}, and executed it as {right!r}"
+                    found.append(Violation("result", [id_], [], explanation))
     return found
 
 

@@ -118,6 +118,8 @@ class Client(Process):
         self._outstanding: dict[MessageId, Outstanding] = {}
         self._in_order: deque[Outstanding] = deque()  # by sequence number, from the first that is not done
         self._leader: dict[GroupId, ProcessId] = {}
+        self._kept: set[MessageId] = set()  # not settled when they are delivered, but when `release` is called
+        self._delivered: dict[MessageId, tuple[Outstanding, AppMessage]] = {}  # of these
         self._retrying = False
         self.outstanding = 0  # messages
 
@@ -221,15 +223,41 @@ class Client(Process):
             if outstanding is not None:
                 outstanding.missing.difference_update(reply.groups)
                 if not outstanding.missing:
-                    outstanding.is_done = True
+                    outstanding.is_done = not self._kept or not self._keep_delivered(outstanding)
                     del self._outstanding[id_]
                     completed.extend(outstanding.parts)
         if completed:
             self.outstanding -= len(completed)
             self._move_mark()
             if self._earlier:
-                self._answered(completed)
+                self._answered([message for message in completed if message.id not in self._delivered])
         return completed
+
+    # -- messages that are not over when they are delivered
+
+    def keep(self, id_: MessageId) -> None:
+        """A message of this turn is settled when it is delivered and `release` is called: groups keep its result."""
+        self._kept.add(id_)
+
+    def release(self, id_: MessageId) -> None:
+        self._kept.discard(id_)
+        if id_ in self._delivered:
+            outstanding, message = self._delivered.pop(id_)
+            if not any(part.id in self._delivered for part in outstanding.parts):
+                outstanding.is_done = True
+                self._move_mark()
+            if self._earlier:
+                self._answered([message])
+
+    def _keep_delivered(self, outstanding: Outstanding) -> bool:
+        kept = [part for part in outstanding.parts if part.id in self._kept]
+        for part in kept:
+            self._delivered[part.id] = (outstanding, part)
+        return bool(kept)
+
+    def leader_of(self, group: GroupId) -> ProcessId:
+        """As far as the client knows."""
+        return self._leader.get(group, self._topology.members(group)[0])
 
     def _answered(self, completed: Sequence[AppMessage]) -> None:
         """Gives up an earlier id with its last answer."""

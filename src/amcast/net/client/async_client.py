@@ -12,24 +12,51 @@ id until it is delivered; groups order each id once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ...core import MessageId, Outbox, ProcessId, Topology, UsageError, Wire
+import msgspec
+
+from ...core import GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire
+from ...core.errors import RetryableError
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import client_config, replica_config
-from ..wire.control import Layout
+from ..wire.control import Layout, ResultsQuery
+from ..wire.framing import frame
 from .driver import ClientDriver
 from .observer import Observer, Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
 
+_ASK_FIRST_S, _ASK_MAX_S = 0.05, 1.0  # between two questions for a result
 Payload = bytes | bytearray | memoryview
 
 
-class BusyError(Exception):
+class BusyError(RetryableError):
     """The cluster has too many open messages. This one may still be delivered, once."""
+
+
+class NotInTimeError(RetryableError, TimeoutError):
+    """Not every group has answered in time. The message may still be delivered, once."""
+
+
+class _Call:
+    """What the applications of some groups answered to a message."""
+
+    def __init__(self, groups: Iterable[GroupId]) -> None:
+        self.missing = set(groups)
+        self.results: dict[GroupId, bytes | None] = {}
+        self.problem = ""
+        self.is_told = asyncio.Event()
+
+    def take(self, group: GroupId, result: bytes | None, problem: str) -> None:
+        if group in self.missing:
+            self.missing.discard(group)
+            self.results[group] = result
+            self.problem = self.problem or problem
+            self.is_told.set()
 
 
 class WaitingClient(Client):
@@ -76,11 +103,13 @@ class AsyncClient(Observer):
         self._shared = trunk  # of the client whose connections this one shares
         self._driver: ClientDriver | None = None
         self._busy: set[MessageId] = set()
+        self._calls: dict[MessageId, _Call] = {}
 
     async def __aenter__(self) -> Self:
         driver = ClientDriver(self._shared or Trunk(self._credentials), _make_process)
         await driver.open(self._seeds)
         driver.on_busy = self._note_busy
+        driver.on_result = self._take_result
         self._driver = driver
         self._opened = driver.trunk
         return self
@@ -138,14 +167,80 @@ class AsyncClient(Observer):
             async with asyncio.timeout(timeout):
                 await asyncio.shield(future)
         except TimeoutError:
-            if id_ in self._busy:
-                raise BusyError("the cluster was busy all the time: send less, or wait longer") from None
-            problems = "; ".join(self._trunk.problems)
-            reason = f": {problems}" if problems else ""
-            raise TimeoutError(f"not delivered everywhere within {timeout:g} s{reason}") from None
+            raise self._not_in_time(id_, timeout) from None
         finally:
             self._busy.discard(id_)
         return id_
+
+    def _not_in_time(self, id_: MessageId, timeout: float | None) -> RetryableError:
+        if id_ in self._busy:
+            return BusyError("the cluster was busy all the time: send less, or wait longer")
+        problems = "; ".join(self._trunk.problems)
+        reason = f": {problems}" if problems else ""
+        return NotInTimeError(f"not delivered everywhere within {timeout:g} s{reason}")
+
+    # -- calls
+
+    async def call(
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+    ) -> dict[str, bytes | None]:
+        """Multicasts a message to groups with an application inside, and returns what each group's `apply` returned.
+
+        Each group executes the message once, and its answer is the one of that execution, through any retry and
+        fail-over. After a timeout the message may still be executed, once.
+        """
+        _, answer = self.submit_call(groups, payload, timeout)
+        return await answer
+
+    def submit_call(
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+    ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
+        """Like `call`: the message is on its way, and its results are to be awaited."""
+        names = (groups,) if isinstance(groups, str) else tuple(groups)
+        id_, future = self.submit(names, payload)
+        self._process.keep(id_)
+        call = self._calls[id_] = _Call(self._group(name) for name in names)
+        return id_, self._await_results(id_, future, call, timeout)
+
+    async def _await_results(
+        self, id_: MessageId, future: asyncio.Future[None], call: _Call, timeout: float | None
+    ) -> dict[str, bytes | None]:
+        process = self._process
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(future)
+                await self._ask_for_results(id_, call)
+        except TimeoutError:
+            raise self._not_in_time(id_, timeout) from None
+        finally:
+            self._busy.discard(id_)
+            self._calls.pop(id_, None)
+            process.release(id_)
+        if call.problem:
+            raise UsageError(call.problem)
+        return {f"g{group}": call.results[group] for group in sorted(call.results)}
+
+    async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
+        """A leader tells results by itself. If it could not, any member of the group may know them."""
+        question = frame(msgspec.msgpack.encode(ResultsQuery((id_,))))
+        pause_s = _ASK_FIRST_S
+        attempt = 0
+        while call.missing:
+            for group in call.missing:
+                members = self.layout.groups[group]
+                first = members.index(self._process.leader_of(group))
+                self._trunk.send(members[(first + attempt) % len(members)], question)
+            attempt += 1
+            call.is_told.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await call.is_told.wait()
+            pause_s = min(2 * pause_s, _ASK_MAX_S)
+
+    def _take_result(self, group: GroupId, id_: MessageId, result: bytes | None, problem: str) -> None:
+        call = self._calls.get(id_)
+        if call is not None:
+            call.take(group, result, problem)
 
     def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""

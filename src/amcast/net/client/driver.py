@@ -35,6 +35,7 @@ class ClientDriver(Outbox):
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
         self._loop = asyncio.get_running_loop()
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
+        self.on_result: Callable[[GroupId, MessageId, bytes | None, str], None] = lambda *_: None
 
     # -- life
 

@@ -56,6 +56,12 @@ class SyncClient:
         """Returns when every destination group has delivered the message."""
         return self._call(self._client.multicast(groups, payload, timeout))
 
+    def call(
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+    ) -> dict[str, bytes | None]:
+        """Like `multicast`, and returns what the application of each group answered."""
+        return self._call(self._client.call(groups, payload, timeout))
+
     def multicast_nowait(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
     ) -> Future[MessageId]:

@@ -33,6 +33,7 @@ from ..wire.control import (
     Refused,
     Renew,
     Renewed,
+    Results,
     Welcome,
     layout_decoder,
 )
@@ -85,6 +86,7 @@ class Session(Protocol):
     def end_turn(self) -> None: ...
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
     def on_busy(self, ids: Sequence[MessageId]) -> None: ...
+    def on_result(self, group: GroupId, id_: MessageId, result: bytes | None, problem: str) -> None: ...
 
 
 class Trunk:
@@ -342,6 +344,11 @@ class Trunk:
                 if self._refusals:
                     self._refusals.pop(process, None)
                 self._on_reply(process, message)
+            case Results():
+                for id_, result in zip(message.ids, message.results, strict=False):
+                    session = self._sessions.get(id_ >> SEQ_BITS)
+                    if session is not None:
+                        session.on_result(message.group, id_, result, message.problem)
             case Busy():
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:

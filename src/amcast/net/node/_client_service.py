@@ -8,12 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...core import AppMessage, GroupId, MessageId, ProcessId, encode
 from ...core.batch import problem_with_batch
 from ...core.ids import SEQ_BITS, SEQ_MASK, UNSETTLED_MAX
 from ...protocols import IngressMessage, Reply, Start, problem_with_destinations, problem_with_number
 from ..security.access import Rights
-from ..wire.control import DECODE_ERRORS, Attach, Busy, Detach, Follow, Hello, Renew, Renewed, StatusQuery, Unfollow
+from ..wire.control import (
+    DECODE_ERRORS,
+    Attach,
+    Busy,
+    Detach,
+    Follow,
+    Hello,
+    Renew,
+    Renewed,
+    Results,
+    ResultsQuery,
+    StatusQuery,
+    Unfollow,
+)
 from ..wire.framing import Frame, frame
 from ._accounts import Account
 from ._observer_service import ObserverService
@@ -26,6 +41,7 @@ if TYPE_CHECKING:
 _KNOWN_DST_MAX = 256
 _SESSIONS_MAX = 100_000
 _REGION_MAX = 64  # characters
+_RESULTS_BYTES = 256 << 10  # in one frame, about
 
 
 class ClientService:
@@ -46,12 +62,13 @@ class ClientService:
         self._observer = ObserverService(server, connection, rights, account)
         self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
         self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
+        self._results: dict[MessageId, bytes | None] = {}  # of this turn
 
     # -- replies
 
     def reply(self, reply: Reply) -> bool:
         """Whether it is the first of this turn: the caller then sees to it that `send_replies` is called."""
-        is_first = not self._replies
+        is_first = not self._replies and not self._results
         ids = self._replies.get(reply.groups)
         if ids is None:
             self._replies[reply.groups] = [*reply.ids]
@@ -59,10 +76,49 @@ class ClientService:
             ids += reply.ids
         return is_first
 
+    def result(self, id_: MessageId, result: bytes | None) -> bool:
+        """What the application answered. Returns the same as `reply`."""
+        is_first = not self._replies and not self._results
+        self._results[id_] = result
+        return is_first
+
     def send_replies(self) -> None:
+        """Results come first: a client that has a reply and no result asks for it."""
+        if self._results:
+            results, self._results = self._results, {}
+            self._send_results(results)
         replies, self._replies = self._replies, {}
         for groups, ids in replies.items():
             self.send_frame(frame(encode(Reply(groups, tuple(ids)))))
+
+    def _send_results(self, results: dict[MessageId, bytes | None]) -> None:
+        """In frames of a moderate size. Those that do not fit in what may wait are lost, and asked for."""
+        part: dict[MessageId, bytes | None] = {}
+        size = 0
+        for id_, result in results.items():
+            part[id_] = result
+            size += len(result or b"")
+            if size > _RESULTS_BYTES:
+                self._send_part(part)
+                part, size = {}, 0
+        if part:
+            self._send_part(part)
+
+    def _send_part(self, results: dict[MessageId, bytes | None]) -> None:
+        answer = Results(self._node.group, tuple(results), tuple(results.values()))
+        self.send_frame(frame(msgspec.msgpack.encode(answer)))
+
+    def _on_results_query(self, message: ResultsQuery) -> None:
+        if any(id_ >> SEQ_BITS not in self.sessions for id_ in message.ids):
+            self._connection.refuse("a result is told to whoever has proved its client id on the same connection")
+            return
+        host = self._node.application
+        if host is None:
+            problem = f"g{self._node.group} has no application: nothing there answers a call"
+            self._connection.say(Results(self._node.group, message.ids, (None,) * len(message.ids), problem))
+            return
+        found = {id_: host.results.find(id_) for id_ in message.ids}
+        self._send_results({id_: result for id_, (is_known, result) in found.items() if is_known})
 
     # -- requests
 
@@ -83,6 +139,8 @@ class ClientService:
                 self._on_renew(message)
             case Detach():
                 self._on_detach(message)
+            case ResultsQuery():
+                self._on_results_query(message)
             case Follow() | Unfollow() | StatusQuery():
                 self._observer.take(message)
             case IngressMessage():

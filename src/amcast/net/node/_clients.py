@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...core import ProcessId
+from ...core import MessageId, ProcessId
 from ...protocols import Reply
 from ..config import Limits
 from ._accounts import Account
@@ -21,6 +21,7 @@ class ClientChannel(Protocol):
     region: str  # where the client says it is
 
     def reply(self, reply: Reply) -> bool: ...
+    def result(self, id_: MessageId, result: bytes | None) -> bool: ...
     def send_replies(self) -> None: ...
     def send_frame(self, data: bytes) -> None: ...
     def close(self) -> None: ...

@@ -1,7 +1,9 @@
 """Applications inside a node: a deterministic state machine whose `apply` is called for each message, in order.
 
     class Counter(StateMachine):
-        def apply(self, position, message): self.count += int(message.payload)
+        def apply(self, position, message):
+            self.count += int(message.payload)
+            return str(self.count).encode()
         def snapshot(self): return str(self.count).encode()
         def restore(self, state): self.count = int(state)
 
@@ -10,6 +12,8 @@ What a node promises to its application:
 - Each position is applied once, in order and without a gap, through any crash. After a restart the machine gets its
   last durable snapshot, and then all messages since. Those are in the node's delivery log, which drops none of them
   before a later snapshot is durable, even if there are more than `keep_messages`.
+- What `apply` returns is the result for the client that called (`client.call`). It is computed once, and kept with the
+  application's state until the client has it: a client that asks again, or after a fail-over, gets the same bytes.
 - A snapshot is written whole and synced under a checksum, after each `limits.snapshot_messages` messages and at an
   orderly stop. A full disk is no reason to stop: the last snapshot stays, and saving is tried again.
 - A machine that raises stops its node, with the error and the position. Nothing is applied or acknowledged by that
@@ -25,29 +29,36 @@ from __future__ import annotations
 import logging
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from ...core import AppMessage
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import write_file
 from ..system import system
+from .results import RESULT_LIMIT, Result, Results
 
 _CHUNK = 1 << 20
 _MAGIC = b"amc-app"
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_RESULTS = 1  # an earlier version
 _HEADER = struct.Struct("<7sBQQ")  # magic, version, position, size of the state
 _CHECKSUM = 4
+_LENGTH = 8  # bytes of the number that says how long the results are, which come before the machine's state
 
 logger = logging.getLogger("amcast.node")
 
 
 class StateMachine(ABC):
     @abstractmethod
-    def apply(self, position: int, message: AppMessage) -> None:
-        """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else."""
+    def apply(self, position: int, message: AppMessage) -> bytes | None:
+        """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else.
+
+        Returns the result for the client, of at most a megabyte.
+        """
 
     @abstractmethod
     def snapshot(self) -> bytes: ...
@@ -71,7 +82,12 @@ class Host:
     """Feeds a machine from the delivery log, and keeps its snapshots in a folder, if there is one."""
 
     def __init__(
-        self, machine: StateMachine, deliveries: DeliveryLog, folder: Path | None, snapshot_every: int
+        self,
+        machine: StateMachine,
+        deliveries: DeliveryLog,
+        folder: Path | None,
+        snapshot_every: int,
+        results_bytes: int = 64 << 20,
     ) -> None:
         self._machine = machine
         self._deliveries = deliveries
@@ -82,6 +98,8 @@ class Host:
         self._failure: ApplicationError | None = None
         self.position = 0  # the next one to apply
         self.problem: str | None = None  # for people
+        self.results = Results(results_bytes)
+        self.on_result: Callable[[AppMessage, Result], None] = lambda message, result: None
 
     def recover(self) -> None:
         """Restores the last snapshot. `catch_up` applies what came after it."""
@@ -132,17 +150,21 @@ class Host:
         if self._failure is not None:
             raise self._failure
         try:
-            self._machine.apply(self.position, message)
+            result = _checked(self._machine.apply(self.position, message))
         except Exception as error:
             self._failure = ApplicationError(self.position, "apply a message", error)
             raise self._failure from error
         self.position += 1
+        self.results.add(message, result)
+        self.on_result(message, result)
 
     # -- states
 
     def dump(self) -> tuple[int, bytes]:
         with self._attempt("save its state", self.position):
-            return self.position, self._machine.snapshot()
+            state = self._machine.snapshot()
+        results = self.results.dump()
+        return self.position, len(results).to_bytes(_LENGTH, "little") + results + state
 
     def take_over(self, position: int, state: bytes) -> None:
         """Another member's state, if it is further."""
@@ -153,8 +175,10 @@ class Host:
             logger.info("the application goes on at position %s, with the state of another member", position)
 
     def _restore(self, position: int, state: bytes) -> None:
+        end = _LENGTH + int.from_bytes(state[:_LENGTH], "little")
         with self._attempt("restore a state", position):
-            self._machine.restore(state)
+            self._machine.restore(state[end:])
+        self.results.load(state[_LENGTH:end])
         self.position = position
 
     @property
@@ -180,6 +204,16 @@ class Host:
             self.saved_at(position)
 
 
+def _checked(result: Any) -> Result:
+    if result is None:
+        return None
+    if not isinstance(result, bytes | bytearray | memoryview):
+        raise TypeError(f"a result is bytes or None, not {type(result).__name__}")
+    if len(result) > RESULT_LIMIT:
+        raise ValueError(f"a result of {len(result)} bytes is over the limit of {RESULT_LIMIT}")
+    return bytes(result)
+
+
 def write_snapshot(path: Path, position: int, state: bytes) -> None:
     header = _HEADER.pack(_MAGIC, _VERSION, position, len(state))
     write_file(path, header, crc32(state, crc32(header)).to_bytes(_CHECKSUM, "little"), state)
@@ -200,6 +234,9 @@ def read_snapshot(path: Path) -> tuple[int, bytes] | None:
         logger.warning("%s is damaged: the application is rebuilt", path)
         return None
     magic, version, position, _ = _HEADER.unpack(header)
+    if (magic, version) == (_MAGIC, _WITHOUT_RESULTS):
+        none = Results(0).dump()
+        return position, len(none).to_bytes(_LENGTH, "little") + none + state
     if (magic, version) != (_MAGIC, _VERSION):
         logger.warning("%s is of another version: the application is rebuilt", path)
         return None

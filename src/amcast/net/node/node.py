@@ -26,6 +26,7 @@ from ...core import (
     encode,
     unpack_deliveries,
 )
+from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
 from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
@@ -315,6 +316,15 @@ class Node(Outbox):
             self._replying.append(channel)
         if not self._is_turn_ending:
             self._touch()
+
+    def on_result(self, message: AppMessage, result: bytes | None) -> None:
+        """What the application answered. The leader tells the client; if it can't, the client asks any member."""
+        if self._leads:
+            channel = self.clients.channels.get(message.id >> SEQ_BITS)
+            if channel is not None and channel.result(message.id, result):
+                self._replying.append(channel)
+                if not self._is_turn_ending:
+                    self._touch()
 
     def write(self, buffer: SendBuffer, framed: bytes, is_owed: bool = False) -> None:
         """Sends what the server says on a client's connection, such as BUSY or a chunk of deliveries."""

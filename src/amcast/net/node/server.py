@@ -152,8 +152,11 @@ class NodeServer:
 
     def _make_host(self, machine: StateMachine, folder: Path) -> Host:
         is_durable = self.config.durability is not Durability.MEMORY
-        every = self.config.limits.snapshot_messages
-        return Host(machine, self.node.deliveries, folder if is_durable else None, every)
+        limits = self.config.limits
+        where = folder if is_durable else None
+        host = Host(machine, self.node.deliveries, where, limits.snapshot_messages, limits.results_bytes)
+        host.on_result = self.node.on_result
+        return host
 
     def _members(self) -> Members:
         """The other members of the group, to be asked for what this node misses."""

@@ -11,7 +11,7 @@ deliveries, or the application's state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,11 +19,12 @@ from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
 from ..layout import DataLayout
 
-VERSION = 3
+VERSION = 4
 HELLO_LIMIT = 60 << 10  # bytes of a frame, as long as it is not known who sends
 MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
 MARK_BYTES = 9
 CLIENT_FRAME_LIMIT = 8 << 20
+RESULTS_MAX = 1_000  # messages, in a question for results
 
 # What decoding a frame can raise, whoever made it. Arrays that are nested a thousand times are a RecursionError.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -130,6 +131,21 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
     ids: tuple[MessageId, ...]
 
 
+class ResultsQuery(msgspec.Struct, frozen=True, array_like=True, tag="results?"):
+    """What did the application of this group answer to these messages?"""
+
+    ids: Annotated[tuple[MessageId, ...], msgspec.Meta(max_length=RESULTS_MAX)]
+
+
+class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
+    """What the application of a group answered. Of messages that are missing here it is not known yet, or no longer."""
+
+    group: GroupId
+    ids: tuple[MessageId, ...]
+    results: tuple[bytes | None, ...]
+    problem: str = ""  # why there never will be any
+
+
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
     """Please send what the group delivered from this position on, and then what it delivers from now on."""
 
@@ -232,9 +248,19 @@ hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused | Lost)
 Observation = Follow | Unfollow | StatusQuery
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
-Request = Start | Attach | Renew | Detach | Observation
+Request = Start | Attach | Renew | Detach | ResultsQuery | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Reply | Busy | Delivered | Gone | Refused | Renewed | Status | StoredDeliveries | AppStatePart | NoAppState
+    Reply
+    | Results
+    | Busy
+    | Delivered
+    | Gone
+    | Refused
+    | Renewed
+    | Status
+    | StoredDeliveries
+    | AppStatePart
+    | NoAppState
 )
 reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)

@@ -1,0 +1,90 @@
+"""What an application answered, kept for clients that ask again.
+
+A message is executed once. Its result is kept until its sender says, in a later message to the same group, that the
+message is settled: then the sender has the result. Senders that never come back are forgotten when the results of all
+together take too much room, the one that has been quiet for longest first.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core import AppMessage, MessageId, ProcessId
+from ...core.ids import SEQ_BITS, SEQ_MASK
+
+RESULT_LIMIT = 1 << 20  # bytes
+_OVERHEAD = 100  # bytes that an empty result takes, about
+_SLACK = 16  # settled results that may stay for a while
+
+Result = bytes | None
+
+
+class _OfSender:
+    __slots__ = ("results", "settled")
+
+    def __init__(self, settled: int, results: dict[int, Result]) -> None:
+        self.settled = settled
+        self.results = results  # by sequence number
+
+
+_Dumped = list[tuple[ProcessId, int, dict[int, Result]]]
+_decoder: msgspec.msgpack.Decoder[_Dumped] = msgspec.msgpack.Decoder(_Dumped)
+
+
+class Results:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._senders: dict[ProcessId, _OfSender] = {}  # the one that has been quiet for longest comes first
+
+    def add(self, message: AppMessage, result: Result) -> None:
+        id_ = message.id
+        sender, seq = id_ >> SEQ_BITS, id_ & SEQ_MASK
+        known = self._senders.pop(sender, None)
+        if known is None:
+            known = _OfSender(0, {})
+            self._bytes += _OVERHEAD
+        self._senders[sender] = known
+        known.results[seq] = result
+        self._bytes += _size(result)
+        settled = min(message.settled, seq)
+        if settled > known.settled:
+            known.settled = settled
+            if len(known.results) > 2 * (seq - settled) + _SLACK:
+                self._drop_settled(known)
+        while self._bytes > self._bytes_max and len(self._senders) > 1:
+            self._forget(next(iter(self._senders)))
+
+    def find(self, id_: MessageId) -> tuple[bool, Result]:
+        """Whether the result is known, and the result."""
+        known = self._senders.get(id_ >> SEQ_BITS)
+        seq = id_ & SEQ_MASK
+        if known is None or seq not in known.results:
+            return False, None
+        return True, known.results[seq]
+
+    def _drop_settled(self, known: _OfSender) -> None:
+        kept = {seq: result for seq, result in known.results.items() if seq >= known.settled}
+        self._bytes -= sum(map(_size, known.results.values())) - sum(map(_size, kept.values()))
+        known.results = kept
+
+    def _forget(self, sender: ProcessId) -> None:
+        known = self._senders.pop(sender)
+        self._bytes -= _OVERHEAD + sum(map(_size, known.results.values()))
+
+    # -- snapshots
+
+    def dump(self) -> bytes:
+        for known in self._senders.values():
+            self._drop_settled(known)
+        return msgspec.msgpack.encode(
+            [(sender, known.settled, known.results) for sender, known in self._senders.items()]
+        )
+
+    def load(self, data: bytes) -> None:
+        self._senders = {sender: _OfSender(settled, results) for sender, settled, results in _decoder.decode(data)}
+        self._bytes = sum(_OVERHEAD + sum(map(_size, known.results.values())) for known in self._senders.values())
+
+
+def _size(result: Result) -> int:
+    return _OVERHEAD + (0 if result is None else len(result))

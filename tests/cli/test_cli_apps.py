@@ -1,0 +1,87 @@
+"""`amcast up --app`: an application of one's own inside the nodes, by the public interface alone."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import amcast
+from amcast.net.local import LocalCluster
+from tests.cli.test_cli_cluster import amcast as program
+from tests.cli.test_cli_cluster import document
+
+BANK = Path(__file__).parents[2] / "examples" / "bank" / "bank.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    shutil.copy(BANK, tmp_path)
+    yield tmp_path
+    if (tmp_path / ".amcast" / "cluster.toml").exists():
+        LocalCluster(tmp_path / ".amcast").stop()
+
+
+def load_bank() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bank", BANK)
+    assert spec is not None
+    assert spec.loader is not None
+    bank = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bank)
+    return bank
+
+
+def test_the_bank_lives_in_the_nodes_and_keeps_its_accounts(folder: Path) -> None:
+    bank = load_bank()
+    program("up", "--app", "bank:Bank", cwd=folder)
+
+    async def transfer(amount: int) -> Any:
+        async with amcast.connect(folder / ".amcast" / "cluster.toml") as client:
+            assert {bank.home(each, client.groups) for each in ("ann", "eve")} == {"g1", "g2"}
+            return await bank.add(client, {"ann": -amount, "eve": amount})
+
+    assert asyncio.run(transfer(10)) == {"ann": -10, "eve": 10}
+    LocalCluster(folder / ".amcast").kill("g1.p0")
+    assert asyncio.run(transfer(5)) == {"ann": -15, "eve": 15}
+    program("down", cwd=folder)
+    program("up", "--app", "bank:Bank", cwd=folder)
+    assert asyncio.run(transfer(0)) == {"ann": -15, "eve": 15}
+    status = document("status", cwd=folder)
+    assert all(process["application"] == process["delivered"] == 3 for process in status["processes"])
+    assert "its app is" in program("up", "--app", "shop:Shop", cwd=folder, code=2)
+
+
+@pytest.mark.parametrize(
+    ("app", "problem"),
+    [
+        ("bank", "'bank' names no application: name it as module:Factory, or as path/file.py:Factory"),
+        ("bank:Shop", "there is no application 'Shop' in"),
+        ("shop:Shop", "the application shop:Shop can't be loaded: ModuleNotFoundError: No module named 'shop'"),
+        ("shop.py:Shop", "there is no file"),
+        ("bad.py:Bad", "can't be loaded: SyntaxError"),
+        ("raises.py:Bad", "can't be made: KeyError: 'g1'"),
+        ("wrong.py:Bad", "makes a str, which is no amcast.StateMachine"),
+    ],
+)
+def test_what_is_wrong_with_an_application_is_said_at_once(app: str, problem: str, folder: Path) -> None:
+    (folder / "bad.py").write_text("def Bad(:")
+    (folder / "raises.py").write_text("def Bad(group):\n    raise KeyError(group)\n")
+    (folder / "wrong.py").write_text("def Bad(group):\n    return group\n")
+    output = program("up", "--app", app, cwd=folder, code=2)
+    assert problem in output
+    assert len(output.strip().splitlines()) == 1
+    assert not (folder / ".amcast").exists()
+
+
+def test_help_names_what_a_program_uses() -> None:
+    for name in amcast.__all__:
+        assert getattr(amcast, name) is not None
+        assert name in dir(amcast)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = amcast.nothing
