@@ -34,6 +34,7 @@ from amcast.net.security.identity import Identity
 
 _WAIT_S = 60.0
 _LOOK_S = 0.02
+_FAILOVER_S = 2.0  # how long one takes at most, as the documentation says
 _NAMES = ("client", "token-thief", "key-thief")
 
 
@@ -51,7 +52,8 @@ class Result:
     @property
     def is_good(self) -> bool:
         outs = max(self.token_out_s, self.certificate_out_s)
-        return self.messages > 0 and self.lost == self.repeated == 0 and outs < 1.0
+        is_steady = self.pause_s <= max(self.failover_s, _FAILOVER_S)
+        return self.messages > 0 and self.lost == self.repeated == 0 and outs < 1.0 and is_steady
 
 
 class Sender:

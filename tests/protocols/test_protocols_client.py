@@ -39,6 +39,23 @@ def test_what_is_late_is_sent_again_together_and_ever_more_seldom() -> None:
     assert set(copies) == {0, 2}
 
 
+def test_what_a_broken_connection_may_have_lost_is_sent_again_at_once() -> None:
+    topology = grid(2, 3, clients=1)
+    client = Client(topology.clients[0], topology, protocol("fastcast").ingress_groups, ClientConfig())
+    out = MagicMock(spec=Outbox)
+    both, done, other = (client.new_message(dst, b"x") for dst in ((1, 2), (1,), (2,)))
+    client.on_multicast_all([both, done, other], out)
+    client.on_timer(SEND, out)
+    leader, follower = topology.members(1)[1], topology.members(1)[0]
+    client.on_reply(leader, Reply((1,), (done.id,)))
+    out.reset_mock()
+    client.on_reconnected(follower, out)
+    client.on_reconnected(topology.clients[0], out)
+    out.send.assert_not_called()
+    client.on_reconnected(leader, out)
+    out.send.assert_called_once_with(leader, Start((both,)))
+
+
 def sent_starts(out: MagicMock) -> list[Start]:
     return [call.args[1] for call in out.send.call_args_list]
 

@@ -349,6 +349,18 @@ class Client(Process):
             for start in start_all(messages):
                 out.send_all(self._topology.members(group), start)
 
+    def on_reconnected(self, process: ProcessId, out: Outbox) -> None:
+        """The connection to a process broke, and there is another one. What was on its way may be lost, both ways.
+
+        If the process leads its group, as far as the client knows, it gets at once what the group has not answered.
+        """
+        group = self._topology.group_of(process)
+        if group is None or self.leader_of(group) != process:
+            return
+        unanswered = [each for each in self._outstanding.values() if each.ingress is None]
+        for start in start_all([each.message for each in unanswered if group in self._silent(each)]):
+            out.send(process, start)
+
     def _silent(self, outstanding: Outstanding) -> list[GroupId]:
         """The groups to send a message to again: all that it goes to first or is addressed to, and that did not answer.
 

@@ -91,6 +91,9 @@ class ClientDriver(Outbox):
     def on_reply(self, sender: ProcessId, reply: Reply) -> None:
         self.process.on_message(sender, reply, self)
 
+    def on_reconnected(self, process: ProcessId) -> None:
+        self.process.on_reconnected(process, self)
+
     def end_turn(self) -> None:
         timers, self._zero_timers = self._zero_timers, {}
         for key in timers:

@@ -85,6 +85,7 @@ class Session(Protocol):
 
     def end_turn(self) -> None: ...
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
+    def on_reconnected(self, process: ProcessId) -> None: ...
     def on_busy(self, ids: Sequence[MessageId]) -> None: ...
     def on_result(self, group: GroupId, id_: MessageId, result: bytes | None, problem: str) -> None: ...
 
@@ -246,6 +247,7 @@ class Trunk:
         """Keeps the connection to one process up for as long as there are sessions."""
         name = self.layout.names[process]
         buffer = self._buffers[process]
+        is_first = True
         while True:
             try:
                 channel: Channel | None = await self._dial_for_all(process)
@@ -253,6 +255,10 @@ class Trunk:
                 while channel is not None:
                     try:
                         buffer.attach(channel.transport)
+                        if not is_first:
+                            for session in dict.fromkeys(self._sessions.values()):
+                                session.on_reconnected(process)
+                        is_first = False
                         await channel.is_lost.wait()
                     finally:
                         buffer.attach(None)
