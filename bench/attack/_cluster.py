@@ -80,11 +80,7 @@ class AttackedCluster(LocalCluster):
     def ended(self) -> list[str]:
         """Processes that are not the ones that were started, with the last word of each."""
         gone = [name for name in self.names if self.pid(name) is None or self.pid(name) != self.pids[name]]
-        return [f"{name}: {self._last_words(name)}" for name in gone]
-
-    def _last_words(self, name: str) -> str:
-        lines = self.log_file(name).read_text(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else "no word"
+        return [f"{name}: {self.last_words(name) or 'no word'}" for name in gone]
 
     def peak_mb(self) -> dict[str, float]:
         """The most memory that each process ever had."""

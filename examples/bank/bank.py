@@ -1,7 +1,8 @@
 """Accounts in shards: `amcast up --app bank.py:Bank`. Each group keeps some accounts, and replicates them.
 
-A request is JSON: {"add": {"account": amount, ...}}. A transfer is one request to the groups of both accounts: each
-group changes the accounts that it keeps, and all agree on the order of transfers.
+A transfer is one request to the groups of both accounts: each group changes the accounts that it keeps, and all agree
+on the order of transfers. A request that makes no sense changes nothing: `apply` must not raise for what clients send,
+since it would raise in every replica, and stop them all.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ class Bank(amcast.StateMachine):
 
     def apply(self, position: int, message: AppMessage) -> bytes:
         """Returns the balances of the accounts that the request names and this group keeps."""
-        request = json.loads(message.payload)
-        mine = {account: each for account, each in request["add"].items() if each["home"] == self.group}
-        for account, each in mine.items():
-            self.balances[account] = self.balances.get(account, 0) + each["amount"]
-        return json.dumps({account: self.balances[account] for account in mine}).encode()
+        try:
+            amounts = json.loads(message.payload)[self.group]
+            changed = {str(account): self.balances.get(account, 0) + int(amounts[account]) for account in amounts}
+        except (ValueError, TypeError, LookupError):
+            return b"{}"
+        self.balances |= changed
+        return json.dumps(changed).encode()
 
     def snapshot(self) -> bytes:
         return json.dumps(self.balances).encode()
@@ -39,7 +42,8 @@ class Bank(amcast.StateMachine):
 
 async def add(client: amcast.AsyncClient, amounts: dict[str, int]) -> dict[str, int]:
     """Adds to some accounts at once, and returns their balances after it: a transfer adds -10 here and 10 there."""
-    homes = {account: home(account, client.groups) for account in amounts}
-    request = {"add": {account: {"home": homes[account], "amount": amount} for account, amount in amounts.items()}}
-    results = await client.call(set(homes.values()), json.dumps(request).encode())
+    request: dict[str, dict[str, int]] = {}
+    for account, amount in amounts.items():
+        request.setdefault(home(account, client.groups), {})[account] = amount
+    results = await client.call(request, json.dumps(request).encode())
     return {account: each for result in results.values() for account, each in json.loads(result or b"{}").items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,12 @@ def test_the_bank_lives_in_the_nodes_and_keeps_its_accounts(folder: Path) -> Non
     assert asyncio.run(transfer(0)) == {"ann": -15, "eve": 15}
     status = document("status", cwd=folder)
     assert all(process["application"] == process["delivered"] == 3 for process in status["processes"])
+
+    async def nonsense() -> Any:
+        async with amcast.connect(folder / ".amcast" / "cluster.toml") as client:
+            return await client.call({"g1", "g2"}, b"no JSON")
+
+    assert asyncio.run(nonsense()) == {"g1": b"{}", "g2": b"{}"}, "and nobody has stopped"
     assert "its app is" in program("up", "--app", "shop:Shop", cwd=folder, code=2)
 
 
@@ -77,6 +84,25 @@ def test_what_is_wrong_with_an_application_is_said_at_once(app: str, problem: st
     assert problem in output
     assert len(output.strip().splitlines()) == 1
     assert not (folder / ".amcast").exists()
+
+
+def test_status_says_why_a_process_has_ended(folder: Path) -> None:
+    (folder / "poison.py").write_text(
+        "import amcast\n"
+        "class Bad(amcast.StateMachine):\n"
+        "    def __init__(self, group): ...\n"
+        "    def apply(self, position, message): raise ValueError('no taste')\n"
+        "    def snapshot(self): return b''\n"
+        "    def restore(self, state): ...\n"
+    )
+    program("up", "--app", "poison:Bad", "-p", "skeen", "--groups", "1", cwd=folder)
+    program("send", "g1", "poison", "--timeout", "1", cwd=folder, code=1)
+    output = program("status", cwd=folder, code=1)
+    assert "g1.p0 said last: " in output
+    assert "the application failed to apply a message at position 0: ValueError: no taste" in output
+    (process,) = json.loads(program("status", "--json", cwd=folder, code=1))["processes"]
+    assert "no taste" in process["last_words"]
+    assert "g1.p0 ended with code 2" in program("up", cwd=folder, code=2), "the message is still there"
 
 
 def test_help_names_what_a_program_uses() -> None:

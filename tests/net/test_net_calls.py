@@ -14,7 +14,7 @@ from amcast.core import AppMessage, message_id
 from amcast.net.client.async_client import connect
 from amcast.net.client.sync_client import connect_sync
 from amcast.net.disk.records import Durability
-from amcast.net.node.application import ApplicationError, StateMachine, read_snapshot
+from amcast.net.node.application import ApplicationError, StateMachine, read_snapshot, split_state
 from amcast.net.node.node import Node
 from amcast.net.node.results import RESULT_LIMIT, Results
 from amcast.net.wire.control import ResultsQuery
@@ -259,11 +259,9 @@ def test_a_snapshot_of_an_earlier_version_has_no_results(tmp_path: Path) -> None
     found = read_snapshot(path)
     assert found is not None
     position, joined = found
-    assert position == 5
-    assert joined.endswith(state)
-    size = int.from_bytes(joined[:8], "little")
-    assert joined[8 + size :] == state
-    Results(1).load(joined[8 : 8 + size])
+    results, machine_state = split_state(joined)
+    assert (position, machine_state) == (5, state)
+    Results(1).load(results)
 
 
 def test_calls_without_an_event_loop(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from amcast.net.config import ClusterConfig
 from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
-from amcast.net.node.application import read_snapshot
+from amcast.net.node.application import read_snapshot, split_state
 
 from .clusters import eventually, run
 from .test_net_backfill import FORGETFUL
@@ -83,6 +83,13 @@ class Processes:
             process.wait()
 
 
+def saved_state(folder: Path) -> tuple[int, bytes]:
+    """The position of the application's snapshot, and the machine's state in it."""
+    found = read_snapshot(folder / "application.state")
+    assert found is not None
+    return found[0], split_state(found[1])[1]
+
+
 async def until_delivered(client: AsyncClient, process: int, count: int) -> None:
     async with asyncio.timeout(60):
         while True:
@@ -139,7 +146,7 @@ def test_restarts_in_turn_lose_nothing(tmp_path: Path, number: signal.Signals) -
                 assert log.gaps() == []
                 assert [message.payload for message, _ in read_all(log)] == expected
                 log.close()
-                assert read_snapshot(folder / "application.state") == (sent, b"\n".join(expected))
+                assert saved_state(folder) == (sent, b"\n".join(expected))
         finally:
             processes.kill_all()
 
@@ -187,7 +194,7 @@ def test_a_stop_in_the_middle_of_snapshots_loses_nothing(tmp_path: Path, kill_af
             log.close()
             assert set(acknowledged) <= set(delivered)
             assert len(set(delivered)) == len(delivered)
-            assert read_snapshot(folder / "application.state") == (len(delivered), b"\n".join(delivered))
+            assert saved_state(folder) == (len(delivered), b"\n".join(delivered))
         finally:
             processes.kill_all()
 

@@ -138,7 +138,8 @@ def register(app: typer.Typer) -> None:
             print_json(_document(cluster, statuses))
         else:
             _show(cluster, statuses)
-            console.print(line(f"\n{_hint(cluster, folder)}"), soft_wrap=True)
+            console.print()
+            console.print(line(_hint(cluster, folder)), soft_wrap=True)
 
     @app.command("down")
     def down(
@@ -451,8 +452,10 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
         figures = (f"{status.delivered:,}", *lag, rate, links, str(status.clients), f"{status.rss_mb:.0f}")
         made.add_row(name, role, *figures, address)
     console.print(made, highlight=False)
-    for status in statuses.values():
+    for name, status in statuses.items():
         if status is None:
+            if words := cluster.last_words(name):
+                errors.print(line((name, "red"), " said last: ", words), soft_wrap=True)
             continue
         for news in (*([status.problem] if status.problem else []), *status.warnings):
             errors.print(line((status.name, "yellow"), ": ", news), soft_wrap=True)
@@ -474,5 +477,7 @@ def _document(
             entry |= fields | {"lag": lags[name]}
             if rates is not None:
                 entry["rate"] = rates.get(name, 0.0)
+        else:
+            entry["last_words"] = cluster.last_words(name)
         processes.append(entry)
     return {"folder": str(cluster.folder), "protocol": cluster.config.protocol, "processes": processes}

@@ -44,6 +44,7 @@ OPERATOR_TOKEN = "operator.token"  # with which the tools of a local cluster wit
 TOKENS = "tokens.toml"
 TRACE = "trace"
 _LOGS, _PIDS, _CLIENT, _AUDIT = "logs", "pids", "client", "audit"
+_LAST_BYTES, _WORDS_MAX = 16 << 10, 300
 _PORTS = range(15_000, 32_000)
 _RESERVED_MAX = 128 if sys.platform == "linux" else 0  # elsewhere, nobody else can listen on a port that is bound
 _reserved: deque[socket.socket] = deque()
@@ -229,6 +230,16 @@ class LocalCluster:
 
     def log_file(self, name: str) -> Path:
         return self.folder / _LOGS / f"{name}.log"
+
+    def last_words(self, name: str) -> str:
+        """The last line of the log of a process, which says why it ended; empty if there is none on this machine."""
+        try:
+            with open(open_own(self.folder, f"{_LOGS}/{name}.log", os.O_RDONLY), "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except (OSError, UsageError):
+            return ""
+        return lines[-1][:_WORDS_MAX] if lines else ""
 
     # -- processes
 
@@ -428,5 +439,5 @@ class LocalCluster:
     def _check_children(self) -> None:
         for name, child in self._children.items():
             if child.poll() not in (None, 0, -signal.SIGKILL):
-                lines = self.log_file(name).read_text(errors="replace").strip().splitlines()
-                raise UsageError(f"{name} ended with code {child.returncode}: {lines[-1] if lines else 'no word'}")
+                words = self.last_words(name) or "no word"
+                raise UsageError(f"{name} ended with code {child.returncode}: {words}")

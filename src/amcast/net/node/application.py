@@ -163,8 +163,7 @@ class Host:
     def dump(self) -> tuple[int, bytes]:
         with self._attempt("save its state", self.position):
             state = self._machine.snapshot()
-        results = self.results.dump()
-        return self.position, len(results).to_bytes(_LENGTH, "little") + results + state
+        return self.position, join_state(self.results.dump(), state)
 
     def take_over(self, position: int, state: bytes) -> None:
         """Another member's state, if it is further."""
@@ -175,10 +174,10 @@ class Host:
             logger.info("the application goes on at position %s, with the state of another member", position)
 
     def _restore(self, position: int, state: bytes) -> None:
-        end = _LENGTH + int.from_bytes(state[:_LENGTH], "little")
+        results, machine_state = split_state(state)
         with self._attempt("restore a state", position):
-            self._machine.restore(state[end:])
-        self.results.load(state[_LENGTH:end])
+            self._machine.restore(machine_state)
+        self.results.load(results)
         self.position = position
 
     @property
@@ -214,6 +213,16 @@ def _checked(result: Any) -> Result:
     return bytes(result)
 
 
+def join_state(results: bytes, machine_state: bytes) -> bytes:
+    return len(results).to_bytes(_LENGTH, "little") + results + machine_state
+
+
+def split_state(state: bytes) -> tuple[bytes, bytes]:
+    """What was kept for clients, and the machine's own state."""
+    end = _LENGTH + int.from_bytes(state[:_LENGTH], "little")
+    return state[_LENGTH:end], state[end:]
+
+
 def write_snapshot(path: Path, position: int, state: bytes) -> None:
     header = _HEADER.pack(_MAGIC, _VERSION, position, len(state))
     write_file(path, header, crc32(state, crc32(header)).to_bytes(_CHECKSUM, "little"), state)
@@ -235,8 +244,7 @@ def read_snapshot(path: Path) -> tuple[int, bytes] | None:
         return None
     magic, version, position, _ = _HEADER.unpack(header)
     if (magic, version) == (_MAGIC, _WITHOUT_RESULTS):
-        none = Results(0).dump()
-        return position, len(none).to_bytes(_LENGTH, "little") + none + state
+        return position, join_state(Results(0).dump(), state)
     if (magic, version) != (_MAGIC, _VERSION):
         logger.warning("%s is of another version: the application is rebuilt", path)
         return None
