@@ -53,6 +53,19 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
     assert load["messages"] == 300
     assert 0 < load["latency_us"]["p50"] <= load["latency_us"]["p99"] <= load["latency_us"]["max"]
 
+    last = [
+        json.loads(line) for line in amcast("tail", "g2", "--last", "2", "-n", "2", "--json", cwd=folder).splitlines()
+    ]
+    assert last[1]["position"] == last[0]["position"] + 1 > 2
+    problem = "--from and --last both say where to begin"
+    assert problem in amcast("tail", "g2", "--last", "2", "--from", "1", cwd=folder, code=2)
+    with subprocess.Popen([*PROGRAM, "logs", "g1.p0", "-f"], stdout=subprocess.PIPE, cwd=folder) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["process"] == "g1.p0"
+        following.kill()
+
+    elsewhere = document("status", "--config", str(folder / ".amcast" / "cluster.toml"), cwd=folder.parent)
+    assert len(elsewhere["processes"]) == 6
     status = document("status", cwd=folder)
     assert sum(process["is_leader"] for process in status["processes"]) == 2
     assert all(process["lag"] == 0 for process in status["processes"])

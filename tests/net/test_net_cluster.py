@@ -11,6 +11,7 @@ import pytest
 from amcast.check import check_run
 from amcast.core import AppMessage, UsageError
 from amcast.net.client.async_client import BusyError, connect
+from amcast.net.client.observer import observe
 from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.net.local import _RESERVED_MAX, LocalCluster, _reserved, free_ports
@@ -330,6 +331,21 @@ def test_nobody_there(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"no process of the cluster answers: 127\.0\.0\.1"):
             async with connect(config):
                 pass
+
+    run(test)
+
+
+def test_a_client_waits_for_a_cluster_that_is_starting(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            await cluster.stop()
+            opening = [asyncio.create_task(each(cluster.config, wait=30).__aenter__()) for each in (connect, observe)]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await cluster.start()
+            client, observer = await asyncio.gather(*opening)
+            assert client.groups == observer.groups == ["g1"]
+            await client.__aexit__(None, None, None)
 
     run(test)
 

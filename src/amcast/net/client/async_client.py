@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -107,7 +108,7 @@ class AsyncClient(Observer):
 
     async def __aenter__(self) -> Self:
         driver = ClientDriver(self._shared or Trunk(self._credentials), _make_process)
-        await driver.open(self._seeds)
+        await self._patiently(partial(driver.open, self._seeds))
         driver.on_busy = self._note_busy
         driver.on_result = self._take_result
         self._driver = driver
@@ -268,10 +269,14 @@ def connect(
     token_file: str | Path | None = None,
     certs: str | Path | None = None,
     region: str = "local",
+    wait: float = 0.0,
 ) -> AsyncClient:
     """A client of the cluster that a `cluster.toml` describes, or that listens at one of some `host:port`.
 
+    `wait` is how many seconds to try if no process answers, as while the cluster starts; without it, that is an error.
     `certs` is a folder of `amcast certs` that holds this client's certificate under its name. Its files, and that of
     the token, are read again for new connections: they can be replaced while the client runs.
     """
-    return AsyncClient(*seeds_and_credentials(where, name, token, token_file, certs, region))
+    client = AsyncClient(*seeds_and_credentials(where, name, token, token_file, certs, region))
+    client.wait_s = wait
+    return client

@@ -10,7 +10,7 @@ An observer multicasts nothing, so it needs no sender id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from ..config import ClusterConfig, load_config, split_address
 from ..security.keyring import Keyring
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from ..wire.dialer import Channel, RefusedError, ask
-from .trunk import RETRY_S, Credentials, Trunk
+from .trunk import RETRY_S, Credentials, NotWelcomeError, Trunk
 
 _CHUNKS_AHEAD = 16  # chunks of deliveries kept for an application that is slower than its group
 
@@ -55,12 +55,27 @@ class Observer:
         self._seeds = seeds
         self._credentials = credentials
         self._opened: Trunk | None = None
+        self.wait_s = 0.0  # for a cluster that is still starting
 
     async def __aenter__(self) -> Self:
         trunk = Trunk(self._credentials)
-        await trunk.observe(self._seeds)
+        await self._patiently(partial(trunk.observe, self._seeds))
         self._opened = trunk
         return self
+
+    async def _patiently(self, enter: Callable[[], Awaitable[None]]) -> None:
+        """Tries again until some process answers, or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.wait_s
+        while True:
+            try:
+                return await enter()
+            except NotWelcomeError:
+                raise
+            except UsageError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,9 +187,12 @@ def observe(
     token_file: str | Path | None = None,
     certs: str | Path | None = None,
     region: str = "local",
+    wait: float = 0.0,
 ) -> Observer:
     """Like `amcast.connect`, for programs that only follow and ask."""
-    return Observer(*seeds_and_credentials(where, name, token, token_file, certs, region))
+    observer = Observer(*seeds_and_credentials(where, name, token, token_file, certs, region))
+    observer.wait_s = wait
+    return observer
 
 
 def seeds_and_credentials(

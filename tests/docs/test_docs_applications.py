@@ -1,0 +1,34 @@
+"""The page about applications: its state machine and its call run as they are written there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from amcast.net.local import temporary_cluster
+
+PAGE = Path(__file__).parents[2] / "docs" / "applications.md"
+
+
+def test_the_state_machine_of_the_page_is_called(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    machine, call = blocks
+    (tmp_path / "counters.py").write_text(machine)
+    names: dict[str, Any] = {}
+    exec(compile(machine + call, "applications.md", "exec"), names)
+    app = f"{tmp_path / 'counters.py'}:Counters"
+    with temporary_cluster("fastcast", groups=2, replicas=1, app=app) as cluster:
+        assert asyncio.run(names["count"](cluster.config)) == {"g1": b"1", "g2": b"1"}
+        assert asyncio.run(names["count"](cluster.config)) == {"g1": b"2", "g2": b"2"}
+
+
+def test_the_state_of_the_page_is_saved_and_restored() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(blocks[0], "applications.md", "exec"), names)
+    machine, copy = names["Counters"]("g1"), names["Counters"]("g1")
+    machine.counts = {"apples": 3, "two words": 1}
+    copy.restore(machine.snapshot())
+    assert copy.counts == machine.counts
