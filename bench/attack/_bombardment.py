@@ -96,8 +96,13 @@ class _Transport(asyncio.Transport):
 
 def bombard(folder: Path, protocol: str, frames: int, seed: int = 0) -> Bombardment:
     """A cluster of two groups, and so many frames at all its nodes, while a correct client sends."""
-    logging.getLogger("amcast").setLevel(logging.CRITICAL)
-    return uvloop.run(_bombard(folder, protocol, frames, Random(f"bombardment {protocol} {seed}")))
+    logger = logging.getLogger("amcast")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        return uvloop.run(_bombard(folder, protocol, frames, Random(f"bombardment {protocol} {seed}")))
+    finally:
+        logger.setLevel(level)
 
 
 async def _bombard(folder: Path, protocol: str, frames: int, rng: Random) -> Bombardment:
