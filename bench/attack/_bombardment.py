@@ -25,7 +25,7 @@ from amcast.net.local import LocalCluster, plan
 from amcast.net.node._refusals import Cause
 from amcast.net.node.connection import Connection
 from amcast.net.node.server import NodeServer
-from amcast.net.wire.control import Attach, Detach, Follow, StatusQuery, Unfollow, Welcome
+from amcast.net.wire.control import Attach, Detach, Follow, ResultsQuery, StatusQuery, Unfollow, Welcome
 from amcast.net.wire.framing import frame
 from amcast.protocols import PROTOCOLS, Start
 
@@ -205,6 +205,13 @@ def _requests(protocol: str, session: Welcome, rng: Random) -> list[bytes]:
     messages = tuple(
         AppMessage(session.client << SEQ_BITS | rng.randrange(1_000), dst, b"y" * 20) for dst in ((1,), (2,), (1, 2))
     )
-    others = (Attach(session.client, session.ticket), Detach(session.client), Follow(1, 0), Unfollow(), StatusQuery())
+    others = (
+        Attach(session.client, session.ticket),
+        Detach(session.client),
+        ResultsQuery((messages[0].id,)),
+        Follow(1, 0),
+        Unfollow(),
+        StatusQuery(),
+    )
     wires = (Start(messages), *PROTOCOLS[protocol].samples)
     return [*map(encode, wires), *map(msgspec.msgpack.encode, others)]

@@ -167,6 +167,29 @@ def test_results_of_others_are_not_told(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_question_gets_a_bounded_answer(tmp_path: Path) -> None:
+    class Large(Register):
+        def apply(self, position: int, message: AppMessage) -> bytes:
+            return bytes(300_000)
+
+    async def test() -> None:
+        machines: dict[str, StateMachine] = {"g1.p0": Large()}
+        async with (
+            running(tmp_path / "c", "skeen", groups=1, machines=machines) as cluster,
+            connect(cluster.config) as client,
+        ):
+            sent = [client.submit_call("g1", b"x") for _ in range(20)]
+            answers = await asyncio.gather(*(answer for _, answer in sent))
+            assert all(answer == {"g1": bytes(300_000)} for answer in answers), "however many there are"
+            (service,) = {each.client for each in cluster.servers["g1.p0"].connections if each.client is not None}
+            told: list[int] = []
+            service._send_results = lambda results: told.append(len(results))  # type: ignore[method-assign]
+            service._on_results_query(ResultsQuery(tuple(id_ for id_, _ in sent)))
+            assert told == [4], "a megabyte, about"
+
+    run(test)
+
+
 def test_a_result_is_bytes_of_a_moderate_size(tmp_path: Path) -> None:
     class Wrong(Register):
         def apply(self, position: int, message: AppMessage) -> bytes | None:

@@ -42,6 +42,7 @@ _KNOWN_DST_MAX = 256
 _SESSIONS_MAX = 100_000
 _REGION_MAX = 64  # characters
 _RESULTS_BYTES = 256 << 10  # in one frame, about
+_ANSWER_BYTES = 1 << 20  # in all frames that answer one question, about
 
 
 class ClientService:
@@ -117,8 +118,16 @@ class ClientService:
             problem = f"g{self._node.group} has no application: nothing there answers a call"
             self._connection.say(Results(self._node.group, message.ids, (None,) * len(message.ids), problem))
             return
-        found = {id_: host.results.find(id_) for id_ in message.ids}
-        self._send_results({id_: result for id_, (is_known, result) in found.items() if is_known})
+        found: dict[MessageId, bytes | None] = {}
+        size = 0
+        for id_ in message.ids:
+            is_known, result = host.results.find(id_)
+            if is_known:
+                found[id_] = result
+                size += len(result or b"")
+                if size > _ANSWER_BYTES:
+                    break  # a short question must not cost much: the client asks again for the rest
+        self._send_results(found)
 
     # -- requests
 
