@@ -12,9 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from amcast.core import AppMessage
+from amcast.core.ids import SEQ_BITS
 from amcast.net.config import Limits
 from amcast.net.disk._delivery_files import DeliveryFiles
 from amcast.net.disk.records import Durability
+from amcast.net.node.node import Node
+from amcast.net.node.results import Results
 from amcast.net.system import system
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
 from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk
@@ -203,6 +207,31 @@ ONE_BY_ONE = NodePlan(tuple(Kill(150_000 + 550_000 * index, f"g1.p{index}", 450_
 HEAVY = {"messages": 300, "payload_bytes": 30_000, "interval_us": 5_000, "clients": 1, "window_bytes": 256 << 10}
 FULL_DISK = NodePlan((FullDisk(100_000, "g1.p2", 0, 3_000_000),))
 
+
+def recomputed_results(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks again gets what the application would answer now."""
+
+    def find(self: Results, id_: int) -> tuple[bool, bytes | None]:
+        known = self._senders.get(id_ >> SEQ_BITS)
+        return (False, None) if known is None else (True, known.results[max(known.results)])
+
+    patch.setattr(Results, "find", find)
+    patch.setattr(Node, "on_result", lambda *_: None)
+
+
+def hasty_results(patch: pytest.MonkeyPatch) -> None:
+    """A result is dropped when the sender's next message is executed, whether or not the sender has it."""
+    original = Results.add
+
+    def add(self: Results, message: AppMessage, result: bytes | None) -> None:
+        original(self, msgspec.structs.replace(message, settled=message.seq), result)
+        for known in self._senders.values():
+            self._drop_settled(known)
+
+    patch.setattr(Results, "add", add)
+    patch.setattr(Node, "on_result", lambda *_: None)
+
+
 MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
@@ -216,6 +245,8 @@ MUTANTS = (
     NodeMutant(emptied_delivery_logs, (), range(6), changes={"plan": ONE_BY_ONE}),
     NodeMutant(believed_clocks, ("client-clock",), range(10), "oam-baseline"),
     NodeMutant(overlooked_boots, ("kill",), range(10)),
+    NodeMutant(recomputed_results, ("kill",), range(10)),
+    NodeMutant(hasty_results, ("kill",), range(10)),
     NodeMutant(failing_applications_go_on, ("application",), range(10)),
     NodeMutant(unguarded_layout, ("layout",), range(4)),
     NodeMutant(
