@@ -293,8 +293,13 @@ def test_calls_without_an_event_loop(tmp_path: Path) -> None:
 
             def use(cluster: Cluster = cluster) -> object:
                 with connect_sync(cluster.config) as client:
-                    return client.call("g1", b"a")
+                    assert client.groups == ["g1"]
+                    first = client.call("g1", b"a")
+                    with client.session() as other:
+                        second = other.call_nowait("g1", b"b").result()
+                    assert client.status(0).delivered == 2
+                    return first, second
 
-            assert await asyncio.to_thread(use) == {"g1": b"a"}
+            assert await asyncio.to_thread(use) == ({"g1": b"a"}, {"g1": b"ab"})
 
     run(test)

@@ -33,7 +33,6 @@ app = typer.Typer(
     name="amcast",
     help="Atomic multicast: order messages across groups of replicated processes, and check that they were.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ...core import MessageId
+from ...core import MessageId, ProcessId
+from ..wire.control import Status
 from .async_client import AsyncClient, Payload, connect
 from .observer import Delivery, Where
 
@@ -19,13 +20,17 @@ T = TypeVar("T")
 class SyncClient:
     """Used as a context manager; safe to share between threads."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`loop`: of the client whose connections this one shares."""
         self._client = client
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
+        self._loop = loop or asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        if loop is None:
+            self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
 
     def __enter__(self) -> SyncClient:
-        self._thread.start()
+        if self._thread is not None:
+            self._thread.start()
         try:
             self._call(self._client.__aenter__())
         except BaseException:
@@ -42,6 +47,8 @@ class SyncClient:
             self._end()
 
     def _end(self) -> None:
+        if self._thread is None:
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -61,6 +68,23 @@ class SyncClient:
     ) -> dict[str, bytes | None]:
         """Like `multicast`, and returns what the application of each group answered."""
         return self._call(self._client.call(groups, payload, timeout))
+
+    def call_nowait(
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+    ) -> Future[dict[str, bytes | None]]:
+        """For many calls at a time."""
+        return self._start(self._client.call(groups, payload, timeout))
+
+    @property
+    def groups(self) -> list[str]:
+        return self._client.groups
+
+    def session(self) -> SyncClient:
+        """Another client on the connections of this one, and in its thread: to be closed before this one."""
+        return SyncClient(self._client.session(), self._loop)
+
+    def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
+        return self._call(self._client.status(process, timeout))
 
     def multicast_nowait(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
