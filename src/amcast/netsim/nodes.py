@@ -54,6 +54,10 @@ class Node:
             return 0
         return self.server.node.barrier.waiting_bytes + self.server.node.deliveries.unflushed_bytes
 
+    def delivered(self) -> int:
+        """The position that it fills next; 0 if it is down."""
+        return 0 if self.server is None or not self.is_up else self.server.node.deliveries.next
+
     def log_bytes(self) -> int:
         return self.machine.disk.bytes_under(self.folder, "log-")
 

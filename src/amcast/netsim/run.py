@@ -29,6 +29,7 @@ from .scenario import NodeScenario
 from .system import SimulatedSystem
 
 _LOOK_US = 20_000
+_PATIENCE_MAX = 5  # times the scenario's patience, if something still moves
 _SPARE_BYTES = 2 << 20  # above a limit: a turn that begins below it may write a snapshot of everything
 # Nobody waits for messages of a client that was killed. Groups still ask each other for them, with pauses that grow.
 _ORPHANS_US = 4_000_000
@@ -73,7 +74,8 @@ class NodeSimulation:
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
         self.reader: Reader | None = None
-        self._progress = (0, True)  # messages that are acknowledged, and whether some are not
+        # Messages that are acknowledged, whether some are not, and how far each process has got.
+        self._progress: tuple[int, bool, tuple[int, ...]] = (0, True, ())
         self._progress_us = 0  # since when it is the same
         self._wall_us = wall_us
         self.log: list[str] = []
@@ -113,7 +115,9 @@ class NodeSimulation:
     @property
     def _deadline(self) -> int:
         load = self.scenario.interval_us * (self.scenario.messages // self.scenario.clients + 1)
-        return max(self.scenario.end_us(), load, self._progress_us) + self.scenario.patience_us
+        begin, patience = max(self.scenario.end_us(), load), self.scenario.patience_us
+        # A process that starts again and again moves too, and gets nowhere.
+        return min(max(begin, self._progress_us) + patience, begin + _PATIENCE_MAX * patience)
 
     @property
     def _quiet_us(self) -> int:
@@ -123,7 +127,8 @@ class NodeSimulation:
 
     def _look(self) -> None:
         now = self.world.now
-        progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None)
+        delivered = tuple(node.delivered() for node in self.nodes.values())
+        progress = (sum(len(each.acknowledged) for each in self.senders), self.reader is None, delivered)
         if progress != self._progress:
             self._progress, self._progress_us = progress, now
         self._check_bounds()
