@@ -130,6 +130,15 @@ def test_a_swarm_that_goes_on_afterwards(interrupted: Interrupted, spark: SparkS
     assert result.cells[0].schedules == 400
 
 
+def test_a_thread_that_dies_writes_nothing(spark: SparkSession) -> None:
+    """As the thread of a stream may when Java ends: by default Java writes pages about it to stderr."""
+    java = spark.sparkContext._jvm
+    assert java is not None
+    handler = java.java.lang.Thread.getDefaultUncaughtExceptionHandler()
+    assert handler.getClass().getSimpleName() == "SparkUncaughtExceptionHandler"
+    assert not handler.exitOnUncaughtException()
+
+
 def test_a_watch_that_goes_on_afterwards(interrupted: Interrupted, spark: SparkSession) -> None:
     run = GrowingRun(interrupted.folder / "live", trace_with_swap(0))
     run.multicasts()

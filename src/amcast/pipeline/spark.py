@@ -178,6 +178,7 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
             with _interrupts_held():
                 SparkContext._ensure_initialized(conf=conf)
             spark = _new_session(master, conf)
+        _silence_threads(spark)
         if not is_local(master):
             _await_workers(spark, master)
             spark.sparkContext.addPyFile(str(_package_archive(scratch)))
@@ -187,6 +188,13 @@ def _start(master: str, app: str, options: Mapping[str, str]) -> SparkSession:
             raise
         raise UsageError(f"Spark does not start on {master}: {first_line(error)}") from error
     return spark
+
+
+def _silence_threads(spark: SparkSession) -> None:
+    """Threads of Spark that die while Java ends, as after Ctrl-C, tell it to Spark's log, and not to the terminal."""
+    java: Any = spark.sparkContext._jvm
+    handler = java.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
+    java.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
 def _silence_py4j() -> None:
