@@ -650,3 +650,24 @@ def test_a_segment_of_which_only_the_name_is_left_ends_the_log(tmp_path: Path, l
     deliver(again, lost, 6)
     assert read_all(again) == [message_at(position) for position in range(6)]
     again.close()
+
+
+def test_what_recovery_deletes_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a second power failure it would look as if the log began with a segment that was deleted after the first."""
+    log = open_log(tmp_path / "log", segment_bytes=1)
+    for position in range(4):
+        deliver(log, position, position + 1)
+        log.flush()
+    copied = copy_of(tmp_path / "log", tmp_path / "copy")
+    log.close()
+    sorted(copied.glob("delivered-*"))[1].write_bytes(b"")
+    synced: list[list[str]] = []
+    monkeypatch.setattr(
+        _delivery_files,
+        "sync_folder",
+        lambda folder: synced.append(sorted(path.name for path in folder.glob("delivered-*"))),
+    )
+    again = open_log(copied, segment_bytes=1)
+    assert again.next == 1
+    assert synced == [["delivered-00000000000000000000.amc"]]
+    again.close()

@@ -154,6 +154,10 @@ class DeliveryFiles:
         kept = self._without_gap(scanned, high_water)
         for segment in scanned[len(kept) :]:
             system().unlink(segment.reader.path)
+        if len(kept) < len(scanned):
+            # If the power failed now, a deleted segment could come back, and new ones for the positions before it could
+            # be missing: then it would look as if the log began with it.
+            sync_folder(self._folder)
         self._find_older(delivered[: -len(scanned)], scanned[0])
         for segment in kept:
             if self._file is not None:
