@@ -653,7 +653,7 @@ def test_a_segment_of_which_only_the_name_is_left_ends_the_log(tmp_path: Path, l
 
 
 def test_what_recovery_deletes_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a second power failure it would look as if the log began with a segment that was deleted after the first."""
+    """After a second power failure it would look as if the log began with what was deleted after the first."""
     log = open_log(tmp_path / "log", segment_bytes=1)
     for position in range(4):
         deliver(log, position, position + 1)
