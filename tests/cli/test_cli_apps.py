@@ -86,6 +86,17 @@ def test_what_is_wrong_with_an_application_is_said_at_once(app: str, problem: st
     assert not (folder / ".amcast").exists()
 
 
+def test_an_application_takes_no_other_modules_place(folder: Path) -> None:
+    """Its file may be called like a module of Python's own."""
+    (folder / "apps").mkdir()
+    for name in ("queue", "json"):
+        shutil.copy(BANK, folder / "apps" / f"{name}.py")
+        program("up", "--app", f"apps/{name}.py:Bank", "-p", "skeen", "--groups", "1", "-d", name, cwd=folder)
+        problem = program("up", "--groups", "2", "-d", name, cwd=folder, code=2)
+        assert f"`amcast down --purge -d {name}`" in problem, "and not that of the default folder"
+        program("down", "--purge", "-d", name, cwd=folder)
+
+
 def test_status_says_why_a_process_has_ended(folder: Path) -> None:
     (folder / "poison.py").write_text(
         "import amcast\n"

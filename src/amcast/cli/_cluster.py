@@ -170,7 +170,7 @@ def register(app: typer.Typer) -> None:
             cluster.stop()
         ended = f"{len(cluster.names)} processes ended"
         if not purge:
-            where = "" if folder == DEFAULT_DIR else f" -d {folder}"
+            where = _where(folder)
             kept = f"{folder} keeps their data: `amcast up{where}` goes on, `amcast down --purge{where}` deletes it"
             console.print(line(f"{ended}; {kept}"), soft_wrap=True)
             return
@@ -358,7 +358,8 @@ def _check_same(folder: Path, given: dict[str, Any]) -> None:
     if differences:
         raise UsageError(
             f"there is a cluster in {folder} already, and it differs: {'; '.join(differences)}. Leave these options "
-            "out, use another folder (-d), or delete that cluster with all its data: `amcast down --purge`"
+            f"out, use another folder (-d), or delete that cluster with all its data: "
+            f"`amcast down --purge{_where(folder)}`"
         )
 
 
@@ -366,10 +367,15 @@ def _shown(value: object) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
+def _where(folder: Path) -> str:
+    """The option that names the folder: a command that is shown must not reach for another cluster."""
+    return "" if folder == DEFAULT_DIR else f" -d {folder}"
+
+
 def _hint(cluster: LocalCluster, folder: Path) -> str:
     """What to type next, as it works for this cluster."""
     groups = ",".join(f"g{group}" for group in cluster.config.topology().groups[:2])
-    where = "" if folder == DEFAULT_DIR else f" -d {folder}"
+    where = _where(folder)
     return f"`amcast send {groups} hello{where}` multicasts, `amcast down{where}` ends it"
 
 

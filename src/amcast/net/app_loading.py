@@ -69,11 +69,13 @@ def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise FileNotFoundError(2, "there is no such file", str(path))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A file may be called like a module that is there already, such as json.py: it takes nobody's place.
+    name = path.stem if path.stem not in sys.modules else f"amcast_app_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))  # its neighbours can be imported
+    sys.modules[name] = module
+    sys.path.append(str(path.parent))  # its neighbours can be imported
     spec.loader.exec_module(module)
     return module
 
