@@ -56,6 +56,21 @@ def test_what_a_broken_connection_may_have_lost_is_sent_again_at_once() -> None:
     out.send.assert_called_once_with(leader, Start((both,)))
 
 
+@pytest.mark.parametrize("name", ["sequencer", "oam", "oam-baseline", "fastcast"])
+def test_after_a_broken_connection_no_empty_start_is_sent(name: str) -> None:
+    """Protocols with an ingress of their own refuse every START: an empty one would break the new connection too."""
+    topology = grid(2, 3, clients=1)
+    spec = protocol(name)
+    make_ingress = spec.ingress_maker(topology, spec.config())
+    client = Client(topology.clients[0], topology, spec.ingress_groups, ClientConfig(), make_ingress)
+    out = MagicMock(spec=Outbox, now_us=0)
+    client.on_reconnected(topology.members(1)[0], out)
+    client.on_multicast(client.new_message((2,), b"x"), out)
+    out.send.reset_mock()
+    client.on_reconnected(topology.members(1)[0], out)
+    assert sent_starts(out) == []
+
+
 def sent_starts(out: MagicMock) -> list[Start]:
     return [call.args[1] for call in out.send.call_args_list]
 
