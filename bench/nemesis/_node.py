@@ -55,9 +55,7 @@ class Digest(StateMachine):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._state = EMPTY
 
-    def apply(self, position: int, message: AppMessage) -> None:
-        if position != self._state[0]:
-            raise ValueError(f"position {position} is applied to a state of position {self._state[0]}")
+    def apply(self, message: AppMessage) -> None:
         self._go_to(after(self._state, message.id, message.payload))
 
     def snapshot(self) -> bytes:

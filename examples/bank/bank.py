@@ -23,7 +23,7 @@ class Bank(amcast.StateMachine):
         self.group = group
         self.balances: dict[str, int] = {}
 
-    def apply(self, position: int, message: AppMessage) -> bytes:
+    def apply(self, message: AppMessage) -> bytes:
         """Returns the balances of the accounts that the request names and this group keeps."""
         try:
             amounts = json.loads(message.payload)[self.group]

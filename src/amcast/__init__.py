@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .core.errors import RetryableError, UsageError
-    from .net.client.async_client import AsyncClient, BusyError, NotInTimeError, connect
+    from .net.client.async_client import AsyncClient, BusyError, NotExecutedError, NotInTimeError, connect
     from .net.client.observer import GoneError, observe
     from .net.client.sync_client import connect_sync
-    from .net.node.application import StateMachine
+    from .net.node.application import ExchangingMachine, StateMachine
 
 __all__ = [
     "AsyncClient",
     "BusyError",
+    "ExchangingMachine",
     "GoneError",
+    "NotExecutedError",
     "NotInTimeError",
     "RetryableError",
     "StateMachine",
@@ -32,7 +34,9 @@ __version__ = "0.1.0"
 _WHERE = {
     "AsyncClient": "net.client.async_client",
     "BusyError": "net.client.async_client",
+    "ExchangingMachine": "net.node.application",
     "GoneError": "net.client.observer",
+    "NotExecutedError": "net.client.async_client",
     "NotInTimeError": "net.client.async_client",
     "RetryableError": "core.errors",
     "StateMachine": "net.node.application",

@@ -102,7 +102,7 @@ def test_status_says_why_a_process_has_ended(folder: Path) -> None:
         "import amcast\n"
         "class Bad(amcast.StateMachine):\n"
         "    def __init__(self, group): ...\n"
-        "    def apply(self, position, message): raise ValueError('no taste')\n"
+        "    def apply(self, message): raise ValueError('no taste')\n"
         "    def snapshot(self): return b''\n"
         "    def restore(self, state): ...\n"
     )

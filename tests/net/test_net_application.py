@@ -20,11 +20,12 @@ from amcast.net.config import Limits
 from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
 from amcast.net.node import _keeper, _reader_service
+from amcast.net.node._application_state import read_snapshot, write_snapshot
 from amcast.net.node._backfill import Backfill
 from amcast.net.node._keeper import Keeper
 from amcast.net.node._members import Address, BadAnswerError
 from amcast.net.node._reader_service import DumpedState
-from amcast.net.node.application import ApplicationError, Host, read_snapshot, write_snapshot
+from amcast.net.node.application import ApplicationError, Host
 from amcast.net.wire.control import AppStatePart
 
 from .clusters import Cluster, eventually, run, running
@@ -43,10 +44,10 @@ class Failing(Ledger):
         self.position = position
         self.error = error
 
-    def apply(self, position: int, message: AppMessage) -> None:
-        if position == self.position and self.error is not None:
+    def apply(self, message: AppMessage) -> None:
+        if len(self.lines) == self.position and self.error is not None:
             raise self.error
-        super().apply(position, message)
+        super().apply(message)
 
 
 def report_problems(cluster: Cluster, name: str) -> None:

@@ -14,7 +14,8 @@ from amcast.core import AppMessage, message_id
 from amcast.net.client.async_client import connect
 from amcast.net.client.sync_client import connect_sync
 from amcast.net.disk.records import Durability
-from amcast.net.node.application import ApplicationError, StateMachine, read_snapshot, split_state
+from amcast.net.node._application_state import Kept, read_snapshot, split_state
+from amcast.net.node.application import ApplicationError, StateMachine
 from amcast.net.node.node import Node
 from amcast.net.node.results import RESULT_LIMIT, Results
 from amcast.net.wire.control import ResultsQuery
@@ -28,7 +29,7 @@ class Register(StateMachine):
         self.text = b""
         self.applied = 0
 
-    def apply(self, position: int, message: AppMessage) -> bytes | None:
+    def apply(self, message: AppMessage) -> bytes | None:
         self.applied += 1
         self.text += message.payload
         return self.text if message.payload else None
@@ -169,7 +170,7 @@ def test_results_of_others_are_not_told(tmp_path: Path) -> None:
 
 def test_a_question_gets_a_bounded_answer(tmp_path: Path) -> None:
     class Large(Register):
-        def apply(self, position: int, message: AppMessage) -> bytes:
+        def apply(self, message: AppMessage) -> bytes:
             return bytes(300_000)
 
     async def test() -> None:
@@ -192,7 +193,7 @@ def test_a_question_gets_a_bounded_answer(tmp_path: Path) -> None:
 
 def test_a_result_is_bytes_of_a_moderate_size(tmp_path: Path) -> None:
     class Wrong(Register):
-        def apply(self, position: int, message: AppMessage) -> bytes | None:
+        def apply(self, message: AppMessage) -> bytes | None:
             return "text" if message.payload == b"t" else bytes(RESULT_LIMIT + 1)  # type: ignore[return-value]
 
     for payload, problem in ((b"t", "a result is bytes or None, not str"), (b"l", "is over the limit of 1048576")):
@@ -275,16 +276,18 @@ def test_a_settled_mark_never_covers_its_own_message() -> None:
     assert not results.find(message(50).id)[0]
 
 
-def test_a_snapshot_of_an_earlier_version_has_no_results(tmp_path: Path) -> None:
-    state, path = b"the machine's state", tmp_path / "application.state"
-    header = struct.pack("<7sBQQ", b"amc-app", 1, 5, len(state))
+def test_a_snapshot_of_an_earlier_version_has_results_alone(tmp_path: Path) -> None:
+    results, path = Results(1 << 20), tmp_path / "application.state"
+    results.add(message(0), b"zero")
+    state = len(results.dump()).to_bytes(8, "little") + results.dump() + b"the machine's state"
+    header = struct.pack("<7sBQQ", b"amc-app", 2, 5, len(state))
     path.write_bytes(header + crc32(state, crc32(header)).to_bytes(4, "little") + state)
     found = read_snapshot(path)
     assert found is not None
     position, joined = found
-    results, machine_state = split_state(joined)
-    assert (position, machine_state) == (5, state)
-    Results(1).load(results)
+    kept, machine_state = split_state(joined)
+    assert (position, machine_state) == (5, b"the machine's state")
+    assert kept == Kept(results.dump())
 
 
 def test_calls_without_an_event_loop(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ class Ledger(StateMachine):
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
-    def apply(self, position: int, message: AppMessage) -> None:
-        assert position == len(self.lines)
+    def apply(self, message: AppMessage) -> None:
         self.lines.append(message.payload)
 
     def snapshot(self) -> bytes:

@@ -19,7 +19,7 @@ class Counter(StateMachine):
     def __init__(self) -> None:
         self.count = 0
 
-    def apply(self, position: int, message: object) -> None:
+    def apply(self, message: object) -> None:
         self.count += 1
 
     def snapshot(self) -> bytes:

@@ -16,7 +16,7 @@ from amcast.net.config import ClusterConfig
 from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, plan
-from amcast.net.node.application import read_snapshot, split_state
+from amcast.net.node._application_state import read_snapshot, split_state
 
 from .clusters import eventually, run
 from .test_net_backfill import FORGETFUL
@@ -34,10 +34,10 @@ from amcast.net.run import run_node
 from tests.net.test_net_cluster import Ledger
 
 class Machine(Ledger):
-    def apply(self, position, message):
+    def apply(self, message):
         if message.payload == b"no route":
             raise ConnectionError("no route to host")
-        super().apply(position, message)
+        super().apply(message)
 
 if len(sys.argv) > 3:  # the disk takes so long for a sync
     fdatasync = system._fdatasync

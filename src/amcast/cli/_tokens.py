@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
         name: Annotated[str, typer.Argument(help="Whose token it is.")],
         send: Annotated[str, typer.Option(help="Groups it may send to: g1,g2 or '*' for all; none if not given.")] = "",
         follow: Annotated[str, typer.Option(help="Groups whose deliveries it may read, likewise.")] = "",
+        operate: Annotated[bool, typer.Option(help="May have groups skip messages (amcast skip).")] = False,
         expires: Annotated[
             str | None, typer.Option(help="From this day on (UTC) it is refused, as 2027-01-31.", metavar="DAY")
         ] = None,
@@ -52,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
         if out is not None and out.exists():
             raise UsageError(f"{out} exists: nothing is overwritten, choose another file")
-        secret = add_token(file, name, _groups(send), _groups(follow), _day(expires))
+        secret = add_token(file, name, _groups(send), _groups(follow), _day(expires), operate)
         if out is not None:
             write_secret(out, secret)
         if as_json:
@@ -78,11 +79,14 @@ def register(app: typer.Typer) -> None:
         for rights in Access.load(file).all:
             send, follow = rights.groups
             expires = "" if rights.expires is None else rights.expires.isoformat()
-            entries.append({"name": rights.name, "send": send, "follow": follow, "expires": expires})
+            operate = "yes" if rights.may_operate else ""
+            entries.append(
+                {"name": rights.name, "send": send, "follow": follow, "operate": operate, "expires": expires}
+            )
         if as_json:
             print_json({"file": str(file), "tokens": entries})
             return
-        shown = table("name", "send", "follow", "expires")
+        shown = table("name", "send", "follow", "operate", "expires")
         for entry in entries:
             shown.add_row(*entry.values())
         console.print(shown, highlight=False, markup=False)

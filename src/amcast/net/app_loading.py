@@ -18,12 +18,12 @@ from typing import Any
 
 from ..core import UsageError
 from .config import ClusterConfig, split_name
-from .node.application import StateMachine
+from .node.application import ExchangingMachine, Machine, StateMachine
 
 _HINT = "name it as module:Factory, or as path/file.py:Factory"
 
 
-def make_application(config: ClusterConfig, process: str) -> StateMachine | None:
+def make_application(config: ClusterConfig, process: str) -> Machine | None:
     """None if the configuration names no application."""
     if not config.app:
         return None
@@ -33,7 +33,7 @@ def make_application(config: ClusterConfig, process: str) -> StateMachine | None
         made = factory(group)
     except Exception as error:
         raise UsageError(f"the application {config.app} can't be made: {_told(error)}") from error
-    if not isinstance(made, StateMachine):
+    if not isinstance(made, StateMachine | ExchangingMachine):
         kind = type(made).__name__
         raise UsageError(f"the application {config.app} makes a {kind}, which is no amcast.StateMachine")
     return made

@@ -73,6 +73,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hello_ms: int = 5_000  # for a TLS handshake, and again for HELLO
     snapshot_messages: int = 100_000  # applied between two snapshots of an application
     results_bytes: int = 64 << 20  # answers of an application that are kept for clients that ask again
+    reads_bytes: int = 16 << 20  # what applications told each other: above, it is kept for as short as it can be
     segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
     client: ClientLimits = ClientLimits()

@@ -17,7 +17,7 @@ import msgspec
 from ..core import UsageError
 from .app_loading import make_application
 from .config import ClusterConfig, load_config
-from .node.application import ApplicationError, StateMachine
+from .node.application import ApplicationError, Machine
 from .node.server import NodeServer
 from .system import system
 
@@ -64,13 +64,13 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-async def serve(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
+async def serve(config: ClusterConfig, name: str, machine: Machine | None = None, hold_at: int | None = None) -> None:
     """Runs until SIGTERM or SIGINT, or until the node fails: then it raises why. SIGHUP has it read files again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    server = NodeServer(config, name, machine)
+    server = NodeServer(config, name, machine, hold_at)
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     loop.set_exception_handler(lambda _, context: server.on_loop_problem(context))
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
@@ -85,13 +85,13 @@ async def serve(config: ClusterConfig, name: str, machine: StateMachine | None =
         await server.stop()
 
 
-def run_node(config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
+def run_node(config: ClusterConfig, name: str, machine: Machine | None = None, hold_at: int | None = None) -> None:
     """Blocks. A program may pass a state machine of its own in place of the one that the configuration names."""
     machine = machine or make_application(config, name)
     log_as_json(name)
     system().raise_descriptors(_DESCRIPTORS)
     try:
-        run_in_loop(serve(config, name, machine))
+        run_in_loop(serve(config, name, machine, hold_at))
     except (OSError, ApplicationError) as error:
         raise UsageError(f"{name} can't go on: {error}") from error
 

@@ -13,6 +13,7 @@ from ..net.client.async_client import AsyncClient, connect
 from ..net.client.observer import GoneError
 from ..net.config import ClusterConfig
 from ..net.wire.control import Status
+from .application import EXCHANGE
 from .machine import Machine
 from .scenario import NodeScenario
 
@@ -51,6 +52,8 @@ class Sender:
         rng, scenario = self._rng, self._scenario
         groups = rng.sample(client.groups, rng.randint(1, min(scenario.dst_max, scenario.groups)))
         payload = f"{self._index}.{number}.".encode()
+        if rng.random() < 0.5:
+            payload = EXCHANGE + payload
         payload += b"x" * rng.randint(0, max(0, scenario.payload_bytes - len(payload)))
         future: asyncio.Future[Any]
         if rng.random() < 0.5:

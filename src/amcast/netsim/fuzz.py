@@ -110,6 +110,7 @@ def _limits(rng: Random) -> Limits:
         link_bytes=rng.choice((2_000, 32 << 20)),
         client_bytes=rng.choice((1_000, 8 << 20)),
         snapshot_messages=rng.choice((1, 3, 10, 100_000)),
+        reads_bytes=rng.choice((1, 200, 16 << 20)),
         undurable_bytes=rng.choice((1_000, 64 << 20)),
         segment_bytes=rng.choice((200, 2_000, 64 << 20)),
     )

@@ -24,6 +24,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found += _lost(simulation)
     found += _differing(simulation)
     found += _wrong_results(simulation)
+    found += _wrong_reads(simulation)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -91,13 +92,10 @@ def _wrong_results(simulation: NodeSimulation) -> list[Violation]:
     if reader is None or not reader.is_done:
         return []
     expected: dict[tuple[str, MessageId], bytes] = {}
-    for number in range(1, simulation.scenario.groups + 1):
-        states: dict[int, int] = {}
-        for name in simulation.scenario.members(number):
-            states.update(simulation.nodes[name].applied)
-        for position, message in reader.delivered[f"g{number}"]:
+    for group, states in _states(simulation).items():
+        for position, message in reader.delivered[group]:
             if position in states:
-                expected[f"g{number}", message.id] = result_at(position, states[position])
+                expected[group, message.id] = result_at(position, states[position])
     found = []
     for sender in simulation.senders:
         for id_, results in sender.results.items():
@@ -109,6 +107,37 @@ def _wrong_results(simulation: NodeSimulation) -> list[Violation]:
                 if result != right:
                     explanation = f"{group} answered {result!r} to {message_name(id_)}, and executed it as {right!r}"
                     found.append(Violation("result", [id_], [], explanation))
+    return found
+
+
+def _wrong_reads(simulation: NodeSimulation) -> list[Violation]:
+    """What groups told each other before they executed a message, and is not their state before that message."""
+    reader = simulation.reader
+    if reader is None or not reader.is_done:
+        return []
+    expected: dict[tuple[str, MessageId], bytes] = {}
+    for group, states in _states(simulation).items():
+        for position, message in reader.delivered[group]:
+            if position == 0 or position - 1 in states:
+                expected[group, message.id] = result_at(position, states.get(position - 1, 0))
+    found = []
+    for name, node in simulation.nodes.items():
+        for id_, reads in node.reads.items():
+            for group, told in reads.items():
+                right = expected.get((group, id_), told)
+                if told != right:
+                    what = f"{told!r} for {message_name(id_)}, and was at {right!r}"
+                    found.append(Violation("exchange", [id_], [], f"{group} told {name} {what}"))
+    return found
+
+
+def _states(simulation: NodeSimulation) -> dict[str, dict[int, int]]:
+    """The state after each position, by group."""
+    found: dict[str, dict[int, int]] = {}
+    for number in range(1, simulation.scenario.groups + 1):
+        states = found[f"g{number}"] = {}
+        for name in simulation.scenario.members(number):
+            states.update(simulation.nodes[name].applied)
     return found
 
 

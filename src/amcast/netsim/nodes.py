@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..core import UsageError
+from ..core import MessageId, UsageError, message_name
 from ..net.config import ClusterConfig
 from ..net.node.application import ApplicationError
 from ..net.node.data_folder import boots_of, format_folder, replace_folder
@@ -33,6 +33,7 @@ class Node:
         self.program: Program | None = None
         self.application: Chain | None = None
         self.applied: dict[int, int] = {}  # positions, and the application's state after them
+        self.reads: dict[MessageId, dict[str, bytes]] = {}  # what all groups had told when it applied a message
         self.has_lost_disk = False  # it is empty, older than it was, or damaged
         self.may_fail_sync = False
         self.failing_actions: set[str] = set()  # of the application: the next one of each raises
@@ -133,7 +134,7 @@ class Node:
 
     async def _serve(self, config: ClusterConfig, stop: asyncio.Event, is_second: bool) -> None:
         """What `amcast node` runs."""
-        application = Chain(self._note, self._try)
+        application = Chain(self._note, self._note_reads, self._try)
         server = NodeServer(config, self.name, application)
         if not is_second:
             self.application = application
@@ -152,6 +153,11 @@ class Node:
         known = self.applied.setdefault(position, state)
         if known != state:
             self._on_problem("application", f"{self.name} applied something else at position {position} than before")
+
+    def _note_reads(self, id_: MessageId, reads: Mapping[str, bytes]) -> None:
+        known = self.reads.setdefault(id_, dict(reads))
+        if known != reads:
+            self._on_problem("exchange", f"{self.name} was told something else for {message_name(id_)} than before")
 
     def _try(self, action: str) -> None:
         if action in self.failing_actions:

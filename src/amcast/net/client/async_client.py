@@ -25,7 +25,8 @@ from ...core import GroupId, MessageId, Outbox, ProcessId, Topology, UsageError,
 from ...core.errors import RetryableError
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import client_config, replica_config
-from ..wire.control import Layout, ResultsQuery
+from ..wire.control import Layout, Refusal, Result, ResultsQuery, Status
+from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
 from .driver import ClientDriver
 from .observer import Observer, Where, seeds_and_credentials
@@ -43,6 +44,10 @@ class NotInTimeError(RetryableError, TimeoutError):
     """Not every group has answered in time. The message may still be delivered, once."""
 
 
+class NotExecutedError(UsageError):
+    """The groups have delivered the request, and their applications did not execute it: the text says why."""
+
+
 class _Call:
     """What the applications of some groups answered to a message."""
 
@@ -50,12 +55,16 @@ class _Call:
         self.missing = set(groups)
         self.results: dict[GroupId, bytes | None] = {}
         self.problem = ""
+        self.refusal = ""  # why the application did not execute the message
         self.is_told = asyncio.Event()
 
-    def take(self, group: GroupId, result: bytes | None, problem: str) -> None:
+    def take(self, group: GroupId, result: Result, problem: str) -> None:
         if group in self.missing:
             self.missing.discard(group)
-            self.results[group] = result
+            if isinstance(result, Refusal):
+                self.refusal = self.refusal or f"g{group}: {result.text}"
+            else:
+                self.results[group] = result
             self.problem = self.problem or problem
             self.is_told.set()
 
@@ -183,22 +192,59 @@ class AsyncClient(Observer):
     # -- calls
 
     async def call(
-        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> dict[str, bytes | None]:
         """Multicasts a message to groups with an application inside, and returns what each group's `apply` returned.
 
         Each group executes the message once, and its answer is the one of that execution, through any retry and
         fail-over. After a timeout the message may still be executed, once.
+
+        With a `key`, the same holds for all calls that this client's name makes with that key, groups and payload, also
+        by other programs and later: the request is executed once, and each call gets the answer of that execution.
         """
-        _, answer = self.submit_call(groups, payload, timeout)
+        _, answer = self.submit_call(groups, payload, timeout, key=key)
         return await answer
 
     def submit_call(
-        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
         """Like `call`: the message is on its way, and its results are to be awaited."""
+        payload = _checked(payload)
+        enclosed = as_sent(payload) if key is None else self._keyed(key, payload)
+        return self._submit_call(groups, enclosed, timeout)
+
+    def _keyed(self, key: str, payload: bytes) -> bytes:
+        if not 0 < len(key) <= KEY_LIMIT:
+            raise UsageError(f"a key is a text of 1 to {KEY_LIMIT} characters, such as 'invoice 17'")
+        return enclose(Keyed(self._credentials.name, key, payload))
+
+    async def skip(self, group: str, position: int, timeout: float | None = 30.0) -> None:
+        """Has a group decide not to execute the message at this position, because its application raises for it.
+
+        The group's nodes must run with the application on hold there (`amcast node --hold-at`). See `amcast skip`.
+        """
+        await self._check_held(group, position)
+        _, answer = self._submit_call((group,), enclose(Skip(position)), timeout)
+        await answer
+
+    async def _check_held(self, group: str, position: int) -> None:
+        members = self.layout.groups[self._group(group)]
+        answers = await asyncio.gather(*map(self.status, members), return_exceptions=True)
+        told = [answer for answer in answers if isinstance(answer, Status)]
+        further = [each.name for each in told if each.application is not None and each.application > position]
+        if further:
+            raise UsageError(f"{further[0]} has executed the message at position {position}: it can't be skipped")
+        if not any(each.held_at == position for each in told):
+            raise UsageError(
+                f"no member of {group} holds its application at position {position}: start its nodes with"
+                f" --hold-at {position} first"
+            )
+
+    def _submit_call(
+        self, groups: str | Iterable[str], enclosed: bytes, timeout: float | None
+    ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
         names = (groups,) if isinstance(groups, str) else tuple(groups)
-        id_, future = self.submit(names, payload)
+        id_, future = self._submit(names, enclosed)
         self._process.keep(id_)
         call = self._calls[id_] = _Call(self._group(name) for name in names)
         return id_, self._await_results(id_, future, call, timeout)
@@ -219,6 +265,8 @@ class AsyncClient(Observer):
             process.release(id_)
         if call.problem:
             raise UsageError(call.problem)
+        if call.refusal:
+            raise NotExecutedError(call.refusal)
         return {f"g{group}": call.results[group] for group in sorted(call.results)}
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
@@ -238,17 +286,19 @@ class AsyncClient(Observer):
                     await call.is_told.wait()
             pause_s = min(2 * pause_s, _ASK_MAX_S)
 
-    def _take_result(self, group: GroupId, id_: MessageId, result: bytes | None, problem: str) -> None:
+    def _take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
         call = self._calls.get(id_)
         if call is not None:
             call.take(group, result, problem)
 
     def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""
+        return self._submit(groups, as_sent(_checked(payload)))
+
+    def _submit(self, groups: str | Iterable[str], payload: bytes) -> tuple[MessageId, asyncio.Future[None]]:
         driver, process = self._open, self._process
         names = (groups,) if isinstance(groups, str) else groups
         dst = tuple(sorted({self._group(name) for name in names}))
-        payload = _checked(payload)
         if len(payload) > self.layout.message_bytes:
             raise UsageError(
                 f"a payload of {len(payload)} bytes is over the cluster's limit of {self.layout.message_bytes}: "

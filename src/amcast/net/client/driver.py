@@ -10,7 +10,7 @@ from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, TimerKey,
 from ...core.ids import SEQ_LIMIT
 from ...protocols import Client, Reply, Start
 from ..system import system
-from ..wire.control import Layout
+from ..wire.control import Layout, Result
 from ..wire.framing import frame
 from .trunk import Trunk
 
@@ -35,7 +35,7 @@ class ClientDriver(Outbox):
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
         self._loop = asyncio.get_running_loop()
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
-        self.on_result: Callable[[GroupId, MessageId, bytes | None, str], None] = lambda *_: None
+        self.on_result: Callable[[GroupId, MessageId, Result, str], None] = lambda *_: None
 
     # -- life
 

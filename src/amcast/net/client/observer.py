@@ -23,6 +23,7 @@ from ..config import ClusterConfig, load_config, split_address
 from ..security.keyring import Keyring
 from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
 from ..wire.dialer import Channel, RefusedError, ask
+from ..wire.envelope import as_given
 from .trunk import RETRY_S, Credentials, NotWelcomeError, Trunk
 
 _CHUNKS_AHEAD = 16  # chunks of deliveries kept for an application that is slower than its group
@@ -45,7 +46,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
     @property
     def payload(self) -> bytes:
-        return self.message.payload
+        return as_given(self.message.payload)
 
 
 class Observer:

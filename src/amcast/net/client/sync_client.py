@@ -64,16 +64,20 @@ class SyncClient:
         return self._call(self._client.multicast(groups, payload, timeout))
 
     def call(
-        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> dict[str, bytes | None]:
         """Like `multicast`, and returns what the application of each group answered."""
-        return self._call(self._client.call(groups, payload, timeout))
+        return self._call(self._client.call(groups, payload, timeout, key=key))
 
     def call_nowait(
-        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> Future[dict[str, bytes | None]]:
         """For many calls at a time."""
-        return self._start(self._client.call(groups, payload, timeout))
+        return self._start(self._client.call(groups, payload, timeout, key=key))
+
+    def skip(self, group: str, position: int, timeout: float | None = 30.0) -> None:
+        """Has a group decide not to execute the message at this position."""
+        self._call(self._client.skip(group, position, timeout))
 
     @property
     def groups(self) -> list[str]:

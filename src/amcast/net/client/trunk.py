@@ -33,6 +33,7 @@ from ..wire.control import (
     Refused,
     Renew,
     Renewed,
+    Result,
     Results,
     Welcome,
     layout_decoder,
@@ -87,7 +88,7 @@ class Session(Protocol):
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
     def on_reconnected(self, process: ProcessId) -> None: ...
     def on_busy(self, ids: Sequence[MessageId]) -> None: ...
-    def on_result(self, group: GroupId, id_: MessageId, result: bytes | None, problem: str) -> None: ...
+    def on_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None: ...
 
 
 class Trunk:

@@ -24,11 +24,13 @@ from ..wire.control import (
     Hello,
     Renew,
     Renewed,
+    Result,
     Results,
     ResultsQuery,
     StatusQuery,
     Unfollow,
 )
+from ..wire.envelope import ENVELOPE, KEY_LIMIT, Keyed, Skip, enclosed, envelopes_in
 from ..wire.framing import Frame, frame
 from ._accounts import Account
 from ._observer_service import ObserverService
@@ -63,7 +65,7 @@ class ClientService:
         self._observer = ObserverService(server, connection, rights, account)
         self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
         self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
-        self._results: dict[MessageId, bytes | None] = {}  # of this turn
+        self._results: dict[MessageId, Result] = {}  # of this turn
 
     # -- replies
 
@@ -77,7 +79,7 @@ class ClientService:
             ids += reply.ids
         return is_first
 
-    def result(self, id_: MessageId, result: bytes | None) -> bool:
+    def result(self, id_: MessageId, result: Result) -> bool:
         """What the application answered. Returns the same as `reply`."""
         is_first = not self._replies and not self._results
         self._results[id_] = result
@@ -92,20 +94,20 @@ class ClientService:
         for groups, ids in replies.items():
             self.send_frame(frame(encode(Reply(groups, tuple(ids)))))
 
-    def _send_results(self, results: dict[MessageId, bytes | None]) -> None:
+    def _send_results(self, results: dict[MessageId, Result]) -> None:
         """In frames of a moderate size. Those that do not fit in what may wait are lost, and asked for."""
-        part: dict[MessageId, bytes | None] = {}
+        part: dict[MessageId, Result] = {}
         size = 0
         for id_, result in results.items():
             part[id_] = result
-            size += len(result or b"")
+            size += len(result) if isinstance(result, bytes) else 0
             if size > _RESULTS_BYTES:
                 self._send_part(part)
                 part, size = {}, 0
         if part:
             self._send_part(part)
 
-    def _send_part(self, results: dict[MessageId, bytes | None]) -> None:
+    def _send_part(self, results: dict[MessageId, Result]) -> None:
         answer = Results(self._node.group, tuple(results), tuple(results.values()))
         self.send_frame(frame(msgspec.msgpack.encode(answer)))
 
@@ -118,13 +120,13 @@ class ClientService:
             problem = f"g{self._node.group} has no application: nothing there answers a call"
             self._connection.say(Results(self._node.group, message.ids, (None,) * len(message.ids), problem))
             return
-        found: dict[MessageId, bytes | None] = {}
+        found: dict[MessageId, Result] = {}
         size = 0
         for id_ in message.ids:
             is_known, result = host.results.find(id_)
             if is_known:
                 found[id_] = result
-                size += len(result or b"")
+                size += len(result) if isinstance(result, bytes) else 0
                 if size > _ANSWER_BYTES:
                     break  # a short question must not cost much: the client asks again for the rest
         self._send_results(found)
@@ -217,6 +219,7 @@ class ClientService:
                 or each.dst not in known_dst
                 or len(each.payload) > limit
                 or (each.id & SEQ_MASK) - each.settled >= UNSETTLED_MAX
+                or each.payload.startswith(ENVELOPE)
             ):
                 problem = self._problem_with(each)
                 if problem is not None:
@@ -274,9 +277,41 @@ class ClientService:
         elif len(message.payload) > limit:
             return f"a payload of {len(message.payload)} bytes is over the limit of {limit}"
         problem = problem_with_number(message)
+        for envelope in envelopes_in(message):
+            problem = problem or self._problem_with_envelope(envelope, message.dst)
         if problem is not None or message.dst in self._known_dst:
             return problem
         return self._problem_with_dst(message.dst)
+
+    def _problem_with_envelope(self, payload: bytes, dst: tuple[GroupId, ...]) -> str | None:
+        try:
+            found = enclosed(payload)
+        except DECODE_ERRORS as error:
+            return f"not an envelope: {error}"
+        match found:
+            case Keyed() if found.name != self._name:
+                return "a key belongs to the name of the client that uses it"
+            case Keyed() if not 0 < len(found.key) <= KEY_LIMIT:
+                return f"a key has 1 to {KEY_LIMIT} characters"
+            case Skip():
+                return self._problem_with_skip(found.position, dst)
+        return None
+
+    def _problem_with_skip(self, position: int, dst: tuple[GroupId, ...]) -> str | None:
+        """Nobody skips what a group executes: some node must hold its application there, as its operator wants."""
+        host = self._node.application
+        if not self._rights.may_operate:
+            return "this client has no right to skip messages (`amcast token add --operate`)"
+        if len(dst) != 1:
+            return "a decision to skip a message concerns one group"
+        if dst[0] != self._node.group:  # it is ordered here, for a group that this node knows nothing of
+            return None
+        if host is None or host.skips.hold_at != position or host.position != position:
+            return (
+                f"{self._node.name} does not hold its application at position {position}: start the group's nodes with"
+                f" --hold-at {position} first"
+            )
+        return None
 
     def _problem_with_dst(self, dst: tuple[GroupId, ...]) -> str | None:
         problem = problem_with_destinations(dst, self._node.topology)

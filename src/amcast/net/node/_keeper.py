@@ -62,7 +62,9 @@ class Keeper:
                 await asyncio.sleep(0)  # the node goes on in between
                 continue
             lost_until = None
-            if self._host.is_behind:
+            if self._host.needs_state:
+                lost_until = self._host.position + 1
+            elif self._host.is_behind:
                 lost_until = self._backfill.lost_until(self._host.position)
             if lost_until is not None and not await self._take_over(lost_until):
                 await asyncio.sleep(_PAUSE_S)

@@ -42,6 +42,7 @@ def status_of(server: NodeServer) -> Status:
         followers=len(server.followers),
         forwarded_bytes=node.admission.forwarded.bytes,
         refused={str(cause): count for cause, count in server.refusals.counts.items() if count},
+        held_at=None if server.host is None else server.host.held_at,
         warnings=tuple(_warnings_of(server)),
     )
 

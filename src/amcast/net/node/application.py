@@ -1,11 +1,14 @@
 """Applications inside a node: a deterministic state machine whose `apply` is called for each message, in order.
 
     class Counter(StateMachine):
-        def apply(self, position, message):
+        def apply(self, message):
             self.count += int(message.payload)
             return str(self.count).encode()
         def snapshot(self): return str(self.count).encode()
         def restore(self, state): self.count = int(state)
+
+An `ExchangingMachine` is for messages to several groups that depend on what the other groups know, such as a transfer
+that is made only if there is enough money: see `_exchange.py`.
 
 What a node promises to its application:
 
@@ -27,38 +30,32 @@ In memory mode nothing is saved: a machine that restarts gets the state of anoth
 from __future__ import annotations
 
 import logging
-import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from zlib import crc32
+from typing import Any, NamedTuple
 
-from ...core import AppMessage
+import msgspec
+
+from ...core import AppMessage, GroupId
 from ..disk.deliveries import DeliveryLog
-from ..disk.files import write_file
-from ..system import system
-from .results import RESULT_LIMIT, Result, Results
+from ..wire.control import ReadValue, Refusal, Result
+from ..wire.envelope import ENVELOPE, Keyed, Skip, enclosed
+from ._application_state import Kept, join_state, read_snapshot, remove_snapshot, split_state, write_snapshot
+from ._exchange import Exchange
+from ._keys import Keys, digest_of
+from ._skips import Skips
+from .results import RESULT_LIMIT, Results
 
 _CHUNK = 1 << 20
-_MAGIC = b"amc-app"
-_VERSION = 2
-_WITHOUT_RESULTS = 1  # an earlier version
-_HEADER = struct.Struct("<7sBQQ")  # magic, version, position, size of the state
-_CHECKSUM = 4
-_LENGTH = 8  # bytes of the number that says how long the results are, which come before the machine's state
 
 logger = logging.getLogger("amcast.node")
 
 
-class StateMachine(ABC):
-    @abstractmethod
-    def apply(self, position: int, message: AppMessage) -> bytes | None:
-        """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else.
-
-        Returns the result for the client, of at most a megabyte.
-        """
+class Machine(ABC):
+    """What all applications inside nodes have: derive from `StateMachine` or `ExchangingMachine`."""
 
     @abstractmethod
     def snapshot(self) -> bytes: ...
@@ -71,6 +68,38 @@ class StateMachine(ABC):
         return
 
 
+class StateMachine(Machine):
+    @abstractmethod
+    def apply(self, message: AppMessage) -> bytes | None:
+        """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else.
+
+        Returns the result for the client, of at most a megabyte.
+        """
+
+
+class ExchangingMachine(Machine):
+    """For messages that one group can't execute without knowing something of the others.
+
+    Before a message is applied, every group that it goes to calls `read`, in the state in which it will apply the
+    message. Then every group calls `apply` with what all of them read. Messages behind it wait.
+    """
+
+    @abstractmethod
+    def read(self, message: AppMessage) -> bytes | None:
+        """What this group tells the others, of at most a megabyte. It changes nothing.
+
+        None: the message needs no exchange, and nobody waits. All groups must agree on that, so it may depend on the
+        message alone, not on the state.
+        """
+
+    @abstractmethod
+    def apply(self, message: AppMessage, reads: Mapping[str, bytes]) -> bytes | None:
+        """`reads` has what each group of the message read, this one included, by its name, as in `reads["g2"]`.
+
+        It is empty if `read` returned None. Otherwise as for a `StateMachine`.
+        """
+
+
 class ApplicationError(Exception):
     """What the application raised, and at which position. Its state may be anything now, so its node stops."""
 
@@ -78,17 +107,32 @@ class ApplicationError(Exception):
         super().__init__(f"the application failed to {action} at position {position}: {type(error).__name__}: {error}")
 
 
+class StaleStateError(ApplicationError):
+    """The application has executed what its group decided to skip: its state is not the group's."""
+
+    def __init__(self, position: int) -> None:
+        Exception.__init__(
+            self,
+            f"the group decided to skip the message at position {position}, and the application has executed it: start"
+            " the node again, and it builds the application's state anew",
+        )
+
+
 class Host:
     """Feeds a machine from the delivery log, and keeps its snapshots in a folder, if there is one."""
 
     def __init__(
         self,
-        machine: StateMachine,
+        machine: Machine,
         deliveries: DeliveryLog,
         folder: Path | None,
         snapshot_every: int,
         results_bytes: int = 64 << 20,
+        exchange: Exchange | None = None,
+        group: GroupId = 1,
     ) -> None:
+        """An `ExchangingMachine` needs an exchange, and the group in which it runs."""
+        assert isinstance(machine, ExchangingMachine) == (exchange is not None)
         self._machine = machine
         self._deliveries = deliveries
         self._path = None if folder is None else folder / "application.state"
@@ -97,9 +141,36 @@ class Host:
         self._is_taken_over = False  # the state is another member's, and not saved yet
         self._failure: ApplicationError | None = None
         self.position = 0  # the next one to apply
-        self.problem: str | None = None  # for people
+        self._problem: str | None = None
         self.results = Results(results_bytes)
+        self.keys = Keys(results_bytes)
+        self.skips = Skips()
         self.on_result: Callable[[AppMessage, Result], None] = lambda message, result: None
+        self._group = group
+        self.exchange = exchange
+        if exchange is not None:
+            exchange.on_heard = self._go_on
+        self._queue: deque[AppMessage] = deque()  # delivered from `position` on, while the first of them waits
+        self._queued_bytes = 0
+        # What this group read for the message at a position, and whether there is an exchange for it.
+        self._own: tuple[int, ReadValue, bool] = (-1, None, False)
+        self._counts_at: dict[int, dict[GroupId, int]] = {}  # exchanges in the states that were dumped, by position
+
+    @property
+    def problem(self) -> str | None:
+        """For people."""
+        if self.held_at is not None:
+            return f"the application is on hold at position {self.held_at}: `amcast skip` lets it go on"
+        return self._problem or (None if self.exchange is None else self.exchange.problem)
+
+    @problem.setter
+    def problem(self, problem: str | None) -> None:
+        self._problem = problem
+
+    @property
+    def held_at(self) -> int | None:
+        """The position at which the application waits for the decision to skip it."""
+        return self.position if self.skips.holds(self.position) else None
 
     def recover(self) -> None:
         """Restores the last snapshot. `catch_up` applies what came after it."""
@@ -109,6 +180,7 @@ class Host:
         if found is not None:
             self._restore(*found)
             self._saved = self.position
+            self._tell_saved()
         self._deliveries.keep_from = self._saved
 
     @contextmanager
@@ -130,30 +202,155 @@ class Host:
         return self.position < self._deliveries.next and not self._deliveries.has(self.position)
 
     def catch_up(self) -> bool:
-        """Applies some of what the log has and the machine has not. False if there was none."""
-        if self.position >= self._deliveries.next or not self._deliveries.has(self.position):
+        """Applies some of what the log has and the machine has not. False if there was none, or it must wait."""
+        if self._look_for_skips():
+            return True
+        if self._queue or self.position >= self._deliveries.next or not self._deliveries.has(self.position):
             return False
-        for message, _ in self._deliveries.read(self.position, _CHUNK):
-            self._apply(message)
+        for position, (message, _) in enumerate(self._deliveries.read(self.position, _CHUNK), self.position):
+            self.deliver(position, message)
         return True
+
+    def _look_for_skips(self) -> bool:
+        """Looks through some of the log for decisions to skip what is not applied yet. Whether there is more to see."""
+        at = max(self.skips.looked_until, self.position)
+        if not self._deliveries.has(at):
+            return False
+        for message, _ in self._deliveries.read(at, _CHUNK):
+            self.skips.note(at, message)
+            at += 1
+        self.skips.looked_until = at
+        self._go_on()
+        return self._deliveries.has(at)
 
     def deliver(self, position: int, message: AppMessage) -> None:
         """A machine that is behind gets it later, from the log."""
-        if position == self.position:
+        if message.payload.startswith(ENVELOPE) or self._queue or not self._is_plain:
+            self._deliver_carefully(position, message)
+        elif position == self.position:
             self._apply(message)
+
+    def _deliver_carefully(self, position: int, message: AppMessage) -> None:
+        """It may be a decision, or may have to wait."""
+        if position == self.skips.looked_until:
+            self.skips.looked_until += 1
+            self.skips.note(position, message)
+        if not self._queue:
+            if position == self.position and not self._try_apply(message):
+                self._enqueue(message)
+            return
+        if position == self.position + len(self._queue) and self._queued_bytes < _CHUNK:
+            self._enqueue(message)
+        if self.skips.is_decided(self.position):
+            self._go_on()
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         with self._attempt("apply a message early", position):
             self._machine.opt_apply(position, message)
 
-    def _apply(self, message: AppMessage) -> None:
+    @property
+    def _is_plain(self) -> bool:
+        """Messages without an envelope are applied one after the other, and that is all."""
+        return self.exchange is None and not self.skips.is_active
+
+    def _try_apply(self, delivered: AppMessage) -> bool:
+        """False if it waits for what other groups must tell, or for a decision to skip it."""
+        message, key = _opened(delivered)
+        if self.skips.holds(self.position):
+            return False
+        if isinstance(key, Skip):
+            self._finish(message, self._reach_decision(key.position))
+            return True
+        request = None if key is None else _Request(key.name, key.key, digest_of(message))
+        known = None if request is None else self.keys.find(*request)
+        if self.exchange is None:
+            self._execute(message, None, request, known)
+            return True
+        own, is_exchanged = self._read(message, known)
+        if not is_exchanged:
+            self._execute(message, {}, request, known)
+            return True
+        others = [group for group in message.dst if group != self._group]
+        heard = self.exchange.hear(others)
+        if heard is None:
+            return False
+        values = {**heard, self._group: own}
+        if known is None and any(isinstance(value, Refusal) for value in values.values()):
+            known = (Refusal.FORGOTTEN,)  # another group still knows that it was executed
+        self._execute(message, _named(values), request, known)
+        self.exchange.executed(others)
+        return True
+
+    def _reach_decision(self, position: int) -> Result:
+        """The message is the decision to skip the one at this position."""
+        if position >= self.position:
+            return Refusal.TOO_EARLY
+        if self.skips.is_skipped(position):
+            return b"skipped"
+        if self._path is not None:
+            remove_snapshot(self._path)
+        self._failure = StaleStateError(position)
+        raise self._failure
+
+    def _read(self, message: AppMessage, known: tuple[Result] | None) -> tuple[ReadValue, bool]:
+        """What this group tells the others, and whether there is an exchange. Once for each position."""
+        assert self.exchange is not None and isinstance(self._machine, ExchangingMachine)
+        position, own, is_exchanged = self._own
+        if position != self.position:
+            try:
+                with self._attempt("read for a message", self.position):
+                    own = _checked(self._machine.read(message))
+                is_exchanged = own is not None
+            except ApplicationError:
+                if not self.skips.is_decided(self.position):
+                    raise
+                own, is_exchanged, self._failure = None, True, None  # reading changes nothing, so it goes on
+            own = own if known is None or not is_exchanged else Refusal.FORGOTTEN
+            self._own = (self.position, own, is_exchanged)
+            if is_exchanged:
+                self.exchange.tell([group for group in message.dst if group != self._group], own)
+        return own, is_exchanged
+
+    def _execute(
+        self,
+        message: AppMessage,
+        reads: Mapping[str, bytes] | None,
+        request: _Request | None,
+        known: tuple[Result] | None,
+    ) -> None:
+        if known is not None:
+            self._finish(message, known[0])
+        elif self.skips.is_decided(self.position):
+            self.skips.note_skipped(self.position)
+            self._finish(message, Refusal.SKIPPED)
+        else:
+            self._apply(message, reads, request)
+
+    def _enqueue(self, message: AppMessage) -> None:
+        self._queue.append(message)
+        self._queued_bytes += len(message.payload)
+
+    def _go_on(self) -> None:
+        """Other groups have told something: perhaps the message that waits can be applied, and others behind it."""
+        while self._queue and self._try_apply(self._queue[0]):
+            self._queued_bytes -= len(self._queue.popleft().payload)
+
+    def _apply(
+        self, message: AppMessage, reads: Mapping[str, bytes] | None = None, request: _Request | None = None
+    ) -> None:
         if self._failure is not None:
             raise self._failure
         try:
-            result = _checked(self._machine.apply(self.position, message))
+            arguments = (message,) if reads is None else (message, reads)
+            result = _checked(self._machine.apply(*arguments))  # type: ignore[attr-defined]
         except Exception as error:
             self._failure = ApplicationError(self.position, "apply a message", error)
             raise self._failure from error
+        if request is not None:
+            self.keys.add(*request, result)
+        self._finish(message, result)
+
+    def _finish(self, message: AppMessage, result: Result) -> None:
         self.position += 1
         self.results.add(message, result)
         self.on_result(message, result)
@@ -163,7 +360,13 @@ class Host:
     def dump(self) -> tuple[int, bytes]:
         with self._attempt("save its state", self.position):
             state = self._machine.snapshot()
-        return self.position, join_state(self.results.dump(), state)
+        pairs = {}
+        if self.exchange is not None:
+            pairs = self.exchange.dump()
+            if self._path is not None:
+                self._counts_at[self.position] = self.exchange.counts()
+        kept = Kept(self.results.dump(), self.keys.dump(), pairs, self.skips.dump())
+        return self.position, join_state(kept, state)
 
     def take_over(self, position: int, state: bytes) -> None:
         """Another member's state, if it is further."""
@@ -174,16 +377,29 @@ class Host:
             logger.info("the application goes on at position %s, with the state of another member", position)
 
     def _restore(self, position: int, state: bytes) -> None:
-        results, machine_state = split_state(state)
         with self._attempt("restore a state", position):
+            kept, machine_state = split_state(state)
             self._machine.restore(machine_state)
-        self.results.load(results)
+        self.results.load(kept.results)
+        self.keys.load(kept.keys)
+        self.skips.load(kept.skipped)
+        if self.exchange is not None:
+            self.exchange.load(kept.pairs)
+            self._counts_at[position] = self.exchange.counts()
         self.position = position
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    @property
+    def needs_state(self) -> bool:
+        """Nobody keeps what another group told for the next message: the state of another member has its effects."""
+        return self.exchange is not None and self.exchange.is_gone
 
     @property
     def is_save_due(self) -> bool:
         is_due = self._is_taken_over or self.position - self._saved >= self._snapshot_every
-        return is_due and self._path is not None
+        has_heard_much = self.exchange is not None and self.exchange.has_heard_much
+        return (is_due or (has_heard_much and self.position > self._saved)) and self._path is not None
 
     def write(self, position: int, state: bytes) -> None:
         """Any thread may call it. When it returns, the snapshot is durable: then `saved_at` is called."""
@@ -194,6 +410,13 @@ class Host:
         self._saved = self._deliveries.keep_from = position
         self._is_taken_over = False
         self.problem = None
+        self._tell_saved()
+
+    def _tell_saved(self) -> None:
+        """Other groups need not keep what they told before."""
+        if self.exchange is not None:
+            self.exchange.saved(self._counts_at[self._saved])
+            self._counts_at = {at: counts for at, counts in self._counts_at.items() if at >= self._saved}
 
     def save(self) -> None:
         """At an orderly stop."""
@@ -213,39 +436,24 @@ def _checked(result: Any) -> Result:
     return bytes(result)
 
 
-def join_state(results: bytes, machine_state: bytes) -> bytes:
-    return len(results).to_bytes(_LENGTH, "little") + results + machine_state
+class _Request(NamedTuple):
+    """A request with an idempotency key."""
+
+    name: str
+    key: str
+    digest: bytes
 
 
-def split_state(state: bytes) -> tuple[bytes, bytes]:
-    """What was kept for clients, and the machine's own state."""
-    end = _LENGTH + int.from_bytes(state[:_LENGTH], "little")
-    return state[_LENGTH:end], state[end:]
+def _opened(message: AppMessage) -> tuple[AppMessage, Keyed | Skip | None]:
+    """The message with the payload that its program gave, and what the envelope says, if there is one."""
+    if not message.payload.startswith(ENVELOPE):
+        return message, None
+    found = enclosed(message.payload)
+    if isinstance(found, Skip):
+        return message, found
+    opened = msgspec.structs.replace(message, payload=found.payload)
+    return opened, found if isinstance(found, Keyed) else None
 
 
-def write_snapshot(path: Path, position: int, state: bytes) -> None:
-    header = _HEADER.pack(_MAGIC, _VERSION, position, len(state))
-    write_file(path, header, crc32(state, crc32(header)).to_bytes(_CHECKSUM, "little"), state)
-
-
-def read_snapshot(path: Path) -> tuple[int, bytes] | None:
-    """Position and state; none if there is no snapshot, or a damaged one."""
-    if not system().exists(path):
-        return None
-    try:
-        content = system().read_file(path)
-    except OSError as error:
-        logger.warning("%s can't be read: the application is rebuilt: %s", path, error)
-        return None
-    header, state = content[: _HEADER.size], content[_HEADER.size + _CHECKSUM :]
-    checksum = int.from_bytes(content[_HEADER.size : _HEADER.size + _CHECKSUM], "little")
-    if len(content) < _HEADER.size + _CHECKSUM or crc32(state, crc32(header)) != checksum:
-        logger.warning("%s is damaged: the application is rebuilt", path)
-        return None
-    magic, version, position, _ = _HEADER.unpack(header)
-    if (magic, version) == (_MAGIC, _WITHOUT_RESULTS):
-        return position, join_state(Results(0).dump(), state)
-    if (magic, version) != (_MAGIC, _VERSION):
-        logger.warning("%s is of another version: the application is rebuilt", path)
-        return None
-    return position, state
+def _named(values: Mapping[GroupId, ReadValue]) -> dict[str, bytes]:
+    return {f"g{group}": value for group, value in sorted(values.items()) if isinstance(value, bytes)}

@@ -26,6 +26,7 @@ from ..wire.acceptor import Caller
 from ..wire.control import (
     CLIENT_FRAME_LIMIT,
     DECODE_ERRORS,
+    EXCHANGE_HEAD,
     HELLO_LIMIT,
     MARK,
     MARK_BYTES,
@@ -423,13 +424,20 @@ class Connection(FrameProtocol, Caller):
 
     def _on_peer_frame(self, data: Frame) -> None:
         assert self.peer is not None
-        if len(data) == MARK_BYTES and data[0] == MARK:
-            self.life.records = max(self.life.records, int.from_bytes(data[1:], "big"))
+        if len(data) > 1 and data[0] == MARK:
+            self._on_word(self.peer, data)
             return
         try:
             self._node.receive(self.peer, data)
         except BadFrameError as error:
             self.refuse(str(error))
+
+    def _on_word(self, peer: ProcessId, data: Frame) -> None:
+        """What a process says besides its protocol's messages."""
+        if len(data) == MARK_BYTES and data[1] == 0:
+            self.life.records = max(self.life.records, int.from_bytes(data[1:], "big"))
+        elif (problem := self._server.on_exchange(peer, data[EXCHANGE_HEAD:])) is not None:
+            self.refuse(problem)
 
 
 def _notice_death(transport: asyncio.Transport) -> None:

@@ -35,6 +35,7 @@ from ..disk.records import RecordLog
 from ..system import system
 from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
+from ..wire.control import Result
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import SendBuffer
 from ._barrier import DiskBarrier
@@ -317,7 +318,22 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
-    def on_result(self, message: AppMessage, result: bytes | None) -> None:
+    @property
+    def leads(self) -> bool:
+        return self._leads
+
+    def tell(self, to: Sequence[ProcessId], data: bytes) -> None:
+        """Sends what applications tell each other: it follows from deliveries, so it need not wait for the disk."""
+        framed = frame(data)
+        for receiver in to:
+            self.messages_out += 1
+            link = self.links[receiver]
+            if link.add(framed):
+                self._dirty.append(link)
+        if not self._is_turn_ending:
+            self._touch()
+
+    def on_result(self, message: AppMessage, result: Result) -> None:
         """What the application answered. The leader tells the client; if it can't, the client asks any member."""
         if self._leads:
             channel = self.clients.channels.get(message.id >> SEQ_BITS)

@@ -11,12 +11,11 @@ import msgspec
 
 from ...core import AppMessage, MessageId, ProcessId
 from ...core.ids import SEQ_BITS, SEQ_MASK
+from ..wire.control import Result
 
 RESULT_LIMIT = 1 << 20  # bytes
 _OVERHEAD = 100  # bytes that an empty result takes, about
 _SLACK = 16  # settled results that may stay for a while
-
-Result = bytes | None
 
 
 class _OfSender:
@@ -87,4 +86,4 @@ class Results:
 
 
 def _size(result: Result) -> int:
-    return _OVERHEAD + (0 if result is None else len(result))
+    return _OVERHEAD + (len(result) if isinstance(result, bytes) else 0)

@@ -25,7 +25,7 @@ from ..system import system
 from ..trace.writer import TraceWriter
 from ..wire.acceptor import Acceptor
 from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
-from ..wire.framing import frame
+from ..wire.framing import Frame, frame
 from ..wire.send_buffer import Delay, SendBuffer
 from ._accounts import Accounts
 from ._audit import Audit, Rate
@@ -33,6 +33,7 @@ from ._backfill import Backfill
 from ._client_ids import ClientIds
 from ._connection_budget import ConnectionBudget
 from ._credential_watch import CredentialWatch
+from ._exchange import Exchange
 from ._followers import Followers
 from ._gate import Gate
 from ._keeper import Keeper
@@ -43,7 +44,7 @@ from ._refusals import Cause, Refusals
 from ._slow_readers import SlowReaders
 from ._status import metrics_of, status_of
 from ._witnesses import Witnesses
-from .application import Host, StateMachine
+from .application import ExchangingMachine, Host, Machine
 from .connection import Connection
 from .data_folder import DataFolder, State
 from .links import Link, LinkBuffer
@@ -59,7 +60,10 @@ logger = logging.getLogger("amcast.node")
 
 
 class NodeServer:
-    def __init__(self, config: ClusterConfig, name: str, machine: StateMachine | None = None) -> None:
+    def __init__(
+        self, config: ClusterConfig, name: str, machine: Machine | None = None, hold_at: int | None = None
+    ) -> None:
+        """`hold_at`: the application executes nothing from this position on, until its group has decided to skip it."""
         config.check()
         self.config = config
         self.ids = config.ids()
@@ -90,6 +94,8 @@ class NodeServer:
         self.gate = Gate.of_group(name, members, list(self.ids))
         self.start_problem: str | None = None  # why the process never starts
         self.host = None if machine is None else self._make_host(machine, path)
+        if self.host is not None:
+            self.host.skips.hold_at = hold_at
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
@@ -150,12 +156,17 @@ class NodeServer:
             folder = self.folder
             node.use_trace(TraceWriter(path, node.id, node.group, folder.boot, config.trace_wire, folder.idle))
 
-    def _make_host(self, machine: StateMachine, folder: Path) -> Host:
-        is_durable = self.config.durability is not Durability.MEMORY
-        limits = self.config.limits
-        where = folder if is_durable else None
-        host = Host(machine, self.node.deliveries, where, limits.snapshot_messages, limits.results_bytes)
-        host.on_result = self.node.on_result
+    def _make_host(self, machine: Machine, folder: Path) -> Host:
+        node, limits = self.node, self.config.limits
+        where = None if self.config.durability is Durability.MEMORY else folder
+        exchange = None
+        if isinstance(machine, ExchangingMachine):
+            others = {group: node.topology.members(group) for group in node.topology.groups if group != node.group}
+            exchange = Exchange(others, node.tell, lambda: node.leads, limits.reads_bytes, where is not None)
+        host = Host(
+            machine, node.deliveries, where, limits.snapshot_messages, limits.results_bytes, exchange, node.group
+        )
+        host.on_result = node.on_result
         return host
 
     def _members(self) -> Members:
@@ -230,9 +241,16 @@ class NodeServer:
         self._tasks.append(asyncio.create_task(self._guard(self.backfill.run)))
         if self.host is not None:
             self.host.recover()
+            self._check_hold(self.host)
             keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
             self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start(self.folder.is_new)
+
+    def _check_hold(self, host: Host) -> None:
+        if host.skips.hold_at is not None and host.position > host.skips.hold_at:
+            raise UsageError(
+                f"the application can't be held at position {host.skips.hold_at}: its saved state is of {host.position}"
+            )
 
     def is_alone(self, name: str) -> bool:
         """Whether a process is the only one of its group: then nobody else has what it loses."""
@@ -260,6 +278,14 @@ class NodeServer:
 
     def on_welcome(self, peer: str) -> None:
         self.gate.on_welcome(peer)
+        if self.node.is_running and self.host is not None and self.host.exchange is not None:
+            self.host.exchange.announce()  # what was said before may be lost
+
+    def on_exchange(self, peer: ProcessId, data: Frame) -> str | None:
+        """What a process of another group tells this one's application. Returns what is wrong with it."""
+        if not self.node.is_running or self.host is None or self.host.exchange is None:
+            return None
+        return self.host.exchange.on_frame(peer, data)
 
     def on_lost(self, answer: Lost) -> None:
         if answer.known.incarnation < self.folder.incarnation and answer.known.boot < self.folder.boot:
@@ -294,6 +320,8 @@ class NodeServer:
         await self.witnesses.close()
         self._is_closing = True
         self.dumped_state.forget()
+        if self.host is not None and self.host.exchange is not None:
+            self.host.exchange.close()
         with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
             stack.callback(self.audit.close)
             stack.callback(self.folder.close)

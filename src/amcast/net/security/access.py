@@ -8,6 +8,7 @@ is needed, since tokens are 256 random bits and not words that somebody chose.
     sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     send = ["g1", "g2"]      # messages may go to these groups; ["*"] is all of them, [] or nothing is none
     follow = ["*"]           # whose deliveries may be read
+    operate = true           # optional: may have a group skip a message (`amcast skip`)
     expires = 2027-01-31     # optional: from this day on (UTC) the token is refused
     limits = { sessions = 10, messages_per_second = 1000 }   # optional: where they differ from [limits.client]
 
@@ -45,7 +46,7 @@ Groups = frozenset[GroupId] | None  # None is every group, even one that is adde
 _EVERYTHING = "*"
 _HEADER = "[[token]]"
 _TOKEN_PREFIX = "amcast_"  # so that scanners for leaked secrets recognise one
-_FIELDS = ("name", "sha256", "send", "follow", "expires", "limits")
+_FIELDS = ("name", "sha256", "send", "follow", "operate", "expires", "limits")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GROUP = re.compile(r"g([1-9][0-9]{0,4})")
 TICKET_LIFE_S = 24 * 3_600
@@ -57,7 +58,7 @@ _SECRET_BYTES_MIN = 32
 class Rights:
     """The rights of one token. They are checked for every message, so the sets are made once."""
 
-    __slots__ = ("_follow", "_limits", "_send", "expires", "name", "sha256")
+    __slots__ = ("_follow", "_limits", "_send", "expires", "may_operate", "name", "sha256")
 
     def __init__(
         self,
@@ -67,8 +68,10 @@ class Rights:
         expires: date | None = None,
         limits: Mapping[str, int] | None = None,
         sha256: bytes = b"",
+        may_operate: bool = False,
     ) -> None:
         self.name = name
+        self.may_operate = may_operate
         self.expires = expires
         self.sha256 = sha256  # of the token; empty where no token is asked for
         self._limits = dict(limits or {})
@@ -77,7 +80,7 @@ class Rights:
 
     @classmethod
     def everything(cls) -> Rights:
-        return cls("anyone", None, None)
+        return cls("anyone", None, None, may_operate=True)
 
     @property
     def ends_s(self) -> float:
@@ -197,7 +200,9 @@ class Tickets:
         return "Tickets()"
 
 
-def new_token(name: str, send: Sequence[str], follow: Sequence[str], expires: date | None = None) -> tuple[str, str]:
+def new_token(
+    name: str, send: Sequence[str], follow: Sequence[str], expires: date | None = None, may_operate: bool = False
+) -> tuple[str, str]:
     """The secret for the client, and the entry for the file of tokens; groups are named g1, g2, ... or *."""
     _check_name(name, "the token")
     for field, groups in (("send", send), ("follow", follow)):
@@ -210,16 +215,23 @@ def new_token(name: str, send: Sequence[str], follow: Sequence[str], expires: da
         f"send = [{_quoted(send)}]",
         f"follow = [{_quoted(follow)}]",
     ]
+    if may_operate:
+        lines.append("operate = true")
     if expires is not None:
         lines.append(f"expires = {expires.isoformat()}")
     return secret, "\n".join(lines) + "\n"
 
 
 def add_token(
-    path: str | Path, name: str, send: Sequence[str], follow: Sequence[str], expires: date | None = None
+    path: str | Path,
+    name: str,
+    send: Sequence[str],
+    follow: Sequence[str],
+    expires: date | None = None,
+    may_operate: bool = False,
 ) -> str:
     """Adds an entry to the file, which is made if it is missing. Returns the secret, which is stored nowhere."""
-    secret, entry = new_token(name, send, follow, expires)
+    secret, entry = new_token(name, send, follow, expires, may_operate)
     target = Path(os.path.realpath(path))  # the file behind a link is replaced, not the link
     is_new = not os.path.lexists(target)
     before = b"" if is_new else read_file(target, "the file of tokens", "name another file")
@@ -299,7 +311,10 @@ def _parse_token(entry: dict[str, Any], where: str) -> Rights:
     if expires is not None and type(expires) is not date:
         raise UsageError(f"{where}: expires must be a date: write 2027-01-31, without quotes or a time")
     limits = _parse_limits(entry.get("limits", {}), f"{where}: limits")
-    return Rights(name, send, follow, expires, limits, bytes.fromhex(known))
+    may_operate = entry.get("operate", False)
+    if not isinstance(may_operate, bool):
+        raise UsageError(f"{where}: operate must be true or false")
+    return Rights(name, send, follow, expires, limits, bytes.fromhex(known), may_operate)
 
 
 def _parse_limits(limits: object, where: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ deliveries, or the application's state.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -19,10 +20,11 @@ from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
 from ..layout import DataLayout
 
-VERSION = 4
+VERSION = 5
 HELLO_LIMIT = 60 << 10  # bytes of a frame, as long as it is not known who sends
-MARK = 0xC1  # the first byte of a mark: no msgpack begins with it
-MARK_BYTES = 9
+MARK = 0xC1  # the first byte of a frame between processes that is no message of the protocol: no msgpack begins with it
+MARK_BYTES = 9  # of one that counts records: its second byte is 0, and that of a word between applications is not
+EXCHANGE_HEAD = 2  # bytes before a word between applications
 CLIENT_FRAME_LIMIT = 8 << 20
 RESULTS_MAX = 1_000  # messages, in a question for results
 
@@ -131,6 +133,29 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
     ids: tuple[MessageId, ...]
 
 
+class Refusal(IntEnum):
+    """Why an application did not execute a message that its group has delivered."""
+
+    SKIPPED = 1
+    OTHER_REQUEST = 2
+    FORGOTTEN = 3
+    TOO_EARLY = 4
+
+    @property
+    def text(self) -> str:
+        return _REFUSAL_TEXTS[self]
+
+
+_REFUSAL_TEXTS = {
+    Refusal.SKIPPED: "this message was skipped by a decision of the operator: it was not executed",
+    Refusal.OTHER_REQUEST: "this key was used before, for another request: choose another key",
+    Refusal.FORGOTTEN: "this request was executed before, and its answer is not kept any more",
+    Refusal.TOO_EARLY: "nothing is skipped: the group has not delivered that position before this decision",
+}
+
+Result = bytes | Refusal | None  # what an application answered to a message
+
+
 class ResultsQuery(msgspec.Struct, frozen=True, array_like=True, tag="results?"):
     """What did the application of this group answer to these messages?"""
 
@@ -142,8 +167,28 @@ class Results(msgspec.Struct, frozen=True, array_like=True, tag="results"):
 
     group: GroupId
     ids: tuple[MessageId, ...]
-    results: tuple[bytes | None, ...]
-    problem: str = ""  # why there never will be any
+    results: tuple[Result, ...]
+    problem: str = ""  # why there never will be any result
+
+
+# What an application read for another group, or why the message is not executed in any group; none if there is nothing.
+ReadValue = bytes | Refusal | None
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="told"):
+    """To another group: what the application read for the messages that both groups execute, from this number on."""
+
+    first: int
+    values: tuple[ReadValue, ...]
+    kept_from: int  # values of lower numbers are gone
+
+
+class Tell(msgspec.Struct, frozen=True, array_like=True, tag="tell"):
+    """To another group: so many exchanges are executed here, and so many are in the durable state."""
+
+    executed: int
+    durable: int
+    wants: bool  # please tell what comes next
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
@@ -241,6 +286,7 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     followers: int = 0
     forwarded_bytes: int = 0  # passed on to the leader, and not delivered yet
     refused: dict[str, int] = {}  # connections that were refused or cut off, by cause
+    held_at: int | None = None  # the application waits at this position for the decision to skip it
     warnings: tuple[str, ...] = ()  # it goes on, but somebody should act: such as a certificate that ends soon
 
 
@@ -262,6 +308,7 @@ to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     | AppStatePart
     | NoAppState
 )
+exchange_decoder: msgspec.msgpack.Decoder[Told | Tell] = msgspec.msgpack.Decoder(Told | Tell)
 reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)
 
