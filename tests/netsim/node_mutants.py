@@ -17,9 +17,13 @@ from amcast.core.ids import SEQ_BITS
 from amcast.net.config import Limits
 from amcast.net.disk._delivery_files import DeliveryFiles
 from amcast.net.disk.records import Durability
+from amcast.net.node._client_service import ClientService
+from amcast.net.node._exchange import Exchange
+from amcast.net.node._keys import Keys
 from amcast.net.node.node import Node
 from amcast.net.node.results import Results
 from amcast.net.system import system
+from amcast.net.wire.control import Tell, Told
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
 from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk
 
@@ -61,11 +65,11 @@ def swallowed_application_errors(patch: pytest.MonkeyPatch) -> None:
 
     apply = Host._apply
 
-    def lenient(self: Any, message: Any) -> None:
+    def lenient(self: Any, message: Any, *rest: Any) -> None:
         if self.position % 5 != 3:
-            apply(self, message)
+            apply(self, message, *rest)
         else:
-            self.position += 1
+            self._finish(message, None)
 
     patch.setattr(Host, "_apply", lenient)
 
@@ -208,6 +212,10 @@ HEAVY = {"messages": 300, "payload_bytes": 30_000, "interval_us": 5_000, "client
 FULL_DISK = NodePlan((FullDisk(100_000, "g1.p2", 0, 3_000_000),))
 
 
+# Most messages go to both groups, a few at a time.
+TOGETHER = {"dst_max": 2, "messages": 40, "interval_us": 60_000}
+
+
 def recomputed_results(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks again gets what the application would answer now."""
 
@@ -232,7 +240,84 @@ def hasty_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "on_result", lambda *_: None)
 
 
+def told_later(patch: pytest.MonkeyPatch) -> None:
+    """Who asks what a group read for a message is told what it read for its latest one."""
+    made = Exchange.__init__
+
+    def init(self: Any, members: Any, send: Any, leads: Any, *rest: Any) -> None:
+        made(self, members, send, lambda: False, *rest)
+
+    def on_tell(self: Any, sender: Any, pair: Any, tell: Any) -> None:
+        if tell.wants and pair.first + len(pair.values) > tell.executed:
+            self._say((sender,), Told(tell.executed, (pair.values[-1],), pair.first))
+
+    patch.setattr(Exchange, "__init__", init)
+    patch.setattr(Exchange, "_on_tell", on_tell)
+
+
+def words_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """What other groups were told is not in the application's snapshots."""
+    dump = Exchange.dump
+
+    def without_values(self: Any) -> Any:
+        return {group: (executed, executed, ()) for group, (executed, _, _) in dump(self).items()}
+
+    patch.setattr(Exchange, "dump", without_values)
+
+
+def words_forgotten_early(patch: pytest.MonkeyPatch) -> None:
+    """What another group was told is forgotten as soon as one of its members says that it needs it no longer."""
+    patch.setattr(Exchange, "_forget", lambda self, pair: pair.forget_below(max(pair.durable.values())))
+    patch.setattr(Exchange, "_report", lambda self, pair, wants=False: Tell(pair.executed, pair.executed, wants))
+
+
+def impatient_groups(patch: pytest.MonkeyPatch) -> None:
+    """A group executes a message without what other groups have not told yet."""
+    hear = Exchange.hear
+
+    def at_once(self: Any, groups: Any) -> Any:
+        found = hear(self, groups)
+        if found is None:
+            for group in groups:
+                pair = self._pairs[group]
+                pair.heard.setdefault(pair.executed, b"")
+            found = hear(self, groups)
+        return found
+
+    patch.setattr(Exchange, "hear", at_once)
+
+
+def forgotten_keys(patch: pytest.MonkeyPatch) -> None:
+    """Keys are not in the application's snapshots."""
+    patch.setattr(Keys, "dump", lambda self: b"")
+
+
+def skip_of_one_replica(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is asked to skip a message does so by itself, and does not ask its group."""
+
+    def problem(self: Any, position: int, dst: Any) -> str:
+        host = self._node.application
+        if self._node.leads:
+            host.skips._decided.add(position)
+            host._go_on()
+        return "it is done"
+
+    patch.setattr(ClientService, "_problem_with_skip", problem)
+
+
+def skips_overlooked(patch: pytest.MonkeyPatch) -> None:
+    """A node that starts again does not look for decisions before it executes what is in its log."""
+    patch.setattr("amcast.net.node.application.Host._look_for_skips", lambda self: False)
+
+
 MUTANTS = (
+    NodeMutant(told_later, ("kill",), range(10), groups=2, changes=TOGETHER),
+    NodeMutant(words_left_out_of_snapshots, ("group-down",), range(20), groups=2, changes=TOGETHER),
+    NodeMutant(words_forgotten_early, ("group-down",), range(20), groups=2, changes=TOGETHER),
+    NodeMutant(impatient_groups, (), range(5), groups=2, changes=TOGETHER),
+    NodeMutant(forgotten_keys, ("kill",), range(20)),
+    NodeMutant(skip_of_one_replica, ("poison",), range(5)),
+    NodeMutant(skips_overlooked, ("poison", "kill"), range(20)),
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
     NodeMutant(snapshot_before_deliveries, ("group-down", "power-loss"), range(20)),

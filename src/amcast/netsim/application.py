@@ -7,53 +7,68 @@ checksums, so that a wrong word makes states differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from zlib import crc32
 
 from ..core import AppMessage, MessageId
 from ..net.node.application import ExchangingMachine
 
-Note = Callable[[int, int], None]  # a position, and the state after it
-NoteReads = Callable[[MessageId, Mapping[str, bytes]], None]
-Try = Callable[[str], None]  # told apply, snapshot or restore; raises if it is to fail
+Try = Callable[[str, MessageId], None]  # told apply, snapshot or restore, and of which message; raises if it is to fail
 
 EXCHANGE = b"exchange "  # how the payload of a message begins for which groups tell each other their states
 
 
-def result_at(position: int, state: int) -> bytes:
-    """What it answers to the message at this position: nobody can get it in another way than by executing it there."""
-    return b"%d %d" % (position, state)
+class Execution(NamedTuple):
+    """What became of one message in one replica."""
+
+    number: int  # of the messages that were executed
+    before: int  # the state
+    after: int
+    reads: dict[str, bytes]  # what all groups had told
+
+    @property
+    def result(self) -> bytes:
+        """Nobody can get it in another way than by executing the message there."""
+        return _state(self.number, self.after)
+
+    @property
+    def told(self) -> bytes:
+        """What this group tells the others before it executes the message."""
+        return _state(self.number, self.before)
+
+
+def _state(number: int, sum_: int) -> bytes:
+    return b"%d %d" % (number, sum_)
+
+
+Note = Callable[[MessageId, Execution], None]
 
 
 class Chain(ExchangingMachine):
-    def __init__(self, note: Note, note_reads: NoteReads, try_: Try) -> None:
-        self.position = 0
+    def __init__(self, note: Note, try_: Try) -> None:
+        self._number = 0
         self._sum = 0
         self._note = note
-        self._note_reads = note_reads
         self._try = try_
 
     def read(self, message: AppMessage) -> bytes | None:
-        return self.snapshot_of() if message.payload.startswith(EXCHANGE) else None
+        return _state(self._number, self._sum) if message.payload.startswith(EXCHANGE) else None
 
     def apply(self, message: AppMessage, reads: Mapping[str, bytes]) -> bytes:
+        before = self._sum
         self._sum = crc32(message.payload, crc32(message.id.to_bytes(16, "big"), self._sum))
-        self._try("apply")  # in the middle, when half of the state has changed
+        self._try("apply", message.id)  # in the middle, when half of the state has changed
         for group, told in reads.items():
             self._sum = crc32(told, crc32(group.encode(), self._sum))
-        position = self.position
-        self.position += 1
-        if reads:
-            self._note_reads(message.id, reads)
-        self._note(position, self._sum)
-        return result_at(position, self._sum)
-
-    def snapshot_of(self) -> bytes:
-        return b"%d %d" % (self.position, self._sum)
+        execution = Execution(self._number, before, self._sum, dict(reads))
+        self._number += 1
+        self._note(message.id, execution)
+        return execution.result
 
     def snapshot(self) -> bytes:
-        self._try("snapshot")
-        return self.snapshot_of()
+        self._try("snapshot", 0)
+        return _state(self._number, self._sum)
 
     def restore(self, state: bytes) -> None:
-        self._try("restore")
-        self.position, self._sum = map(int, state.split())
+        self._try("restore", 0)
+        self._number, self._sum = map(int, state.split())

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
 from ..core import AppMessage, MessageId, UsageError
-from ..net.client.async_client import AsyncClient, connect
+from ..core.errors import RetryableError
+from ..net.client.async_client import AsyncClient, NotExecutedError, connect
 from ..net.client.observer import GoneError
 from ..net.config import ClusterConfig
 from ..net.wire.control import Status
 from .application import EXCHANGE
 from .machine import Machine
+from .nodes import Poison
 from .scenario import NodeScenario
 
 _RETRY_S = 0.2
+_COMES_BACK_S = 0.5  # after so long, on average
 _LOOK_S = 0.1
 _STATUS_S = 1.0
 
@@ -30,6 +33,8 @@ class Sender:
         self.acknowledged: set[MessageId] = set()
         self.payloads: dict[MessageId, bytes] = {}
         self.results: dict[MessageId, dict[str, bytes | None]] = {}  # of calls that were answered
+        self.refused: dict[MessageId, str] = {}  # calls that were not executed, and why
+        self.keys: dict[MessageId, str] = {}
         self.is_done = False
         self._scenario = scenario
         self._index = index
@@ -45,7 +50,9 @@ class Sender:
             for number in range(self._messages):
                 waiting.append(self._multicast(client, number))
                 await asyncio.sleep(self._rng.expovariate(1e6 / self._scenario.interval_us))
-            await asyncio.gather(*waiting)
+            for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, NotExecutedError):
+                    raise outcome
         self.is_done = True
 
     def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[Any]:
@@ -55,19 +62,46 @@ class Sender:
         if rng.random() < 0.5:
             payload = EXCHANGE + payload
         payload += b"x" * rng.randint(0, max(0, scenario.payload_bytes - len(payload)))
-        future: asyncio.Future[Any]
-        if rng.random() < 0.5:
-            id_, answer = client.submit_call(groups, payload, None)
-            future = self.program.loop.create_task(answer)
-        else:
-            id_, future = client.submit(groups, payload)
+        kind = rng.random()
+        if kind < 0.3:
+            return self._call(client, groups, payload, None)
+        if kind < 0.5:
+            return self.program.loop.create_task(self._call_twice(client, groups, payload, f"key {number}"))
+        id_, future = client.submit(groups, payload)
+        self._note_sent(id_, groups, payload, future)
+        return future
+
+    def _call(
+        self, client: AsyncClient, groups: list[str], payload: bytes, key: str | None
+    ) -> asyncio.Future[dict[str, bytes | None]]:
+        id_, answer = client.submit_call(groups, payload, None, key=key)
+        task = self.program.loop.create_task(answer)
+        if key is not None:
+            self.keys[id_] = key
+        self._note_sent(id_, groups, payload, task)
+        return task
+
+    async def _call_twice(self, client: AsyncClient, groups: list[str], payload: bytes, key: str) -> None:
+        """As a program does that crashed and came back: the same request again."""
+        first = self._call(client, groups, payload, key)
+        await asyncio.sleep(self._rng.expovariate(1 / _COMES_BACK_S))
+        second = self._call(client, groups, payload, key)
+        for outcome in await asyncio.gather(first, second, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, NotExecutedError):
+                raise outcome
+
+    def _note_sent(self, id_: MessageId, groups: list[str], payload: bytes, future: asyncio.Future[Any]) -> None:
         self.sent[id_] = tuple(sorted(groups))
         self.payloads[id_] = payload
         future.add_done_callback(lambda done: self._on_done(id_, done))
-        return future
 
     def _on_done(self, id_: MessageId, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is None:
+        if done.cancelled():
+            return
+        if isinstance(done.exception(), NotExecutedError):
+            self.acknowledged.add(id_)
+            self.refused[id_] = str(done.exception())
+        elif done.exception() is None:
             self.acknowledged.add(id_)
             if done.result() is not None:
                 self.results[id_] = done.result()
@@ -88,6 +122,26 @@ async def _connected(config: ClusterConfig, name: str) -> AsyncIterator[AsyncCli
         yield client
     finally:
         await client.__aexit__(None, None, None)
+
+
+class Operator:
+    """Has groups skip the messages that their applications can't digest, once their nodes hold them there."""
+
+    def __init__(self, scenario: NodeScenario, machine: Machine, poisons: dict[str, Poison]) -> None:
+        self._scenario = scenario
+        self._poisons = poisons
+        self.program = machine.start(machine.name)
+        self.task = self.program.loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with _connected(self._scenario.config(), self.program.name) as client:
+            while True:
+                await asyncio.sleep(_RETRY_S)
+                for group, poison in self._poisons.items():
+                    if poison.position is not None and not poison.is_skipped:
+                        with suppress(UsageError, RetryableError):
+                            await client.skip(group, poison.position, 2.0)
+                            poison.is_skipped = True
 
 
 class Reader:

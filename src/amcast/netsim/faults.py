@@ -147,6 +147,17 @@ class FailingApplication(NodeFault, frozen=True, tag="application"):
     action: Literal["apply", "snapshot", "restore"]
 
 
+class PoisonedMessage(NodeFault, frozen=True, tag="poison"):
+    """The next message that the applications of a group execute is one that they raise for, whenever they see it.
+
+    All nodes of the group stop. They are started again with the application on hold, and an operator has the group
+    skip the message.
+    """
+
+    kind: ClassVar[str] = "poison"
+    group: int
+
+
 class OtherLayout(NodeFault, frozen=True, tag="layout"):
     """A process is started again with a `cluster.toml` in which its group has grown: it must refuse its folder."""
 
@@ -203,6 +214,7 @@ AnyNodeFault = (
     | FailedSync
     | SecondStart
     | FailingApplication
+    | PoisonedMessage
     | OtherLayout
     | GroupDown
     | RollingRestart
@@ -236,6 +248,7 @@ KINDS = (
     "client-kill",
     "client-clock",
     "application",
+    "poison",
     "layout",
 )
 
@@ -302,7 +315,7 @@ def _silences_witnesses(fault: AnyNodeFault, old: OldDisk, replicas: int) -> boo
     A vote that was heard only by processes that are down is not remembered: no group of three survives that.
     """
     group = old.process.partition(".")[0]
-    if isinstance(fault, GroupDown | RollingRestart):
+    if isinstance(fault, GroupDown | RollingRestart | PoisonedMessage):
         is_near = f"g{fault.group}" == group
     elif isinstance(fault, CutOff):
         is_near = any(name.partition(".")[0] == group for name in fault.side)
@@ -310,7 +323,7 @@ def _silences_witnesses(fault: AnyNodeFault, old: OldDisk, replicas: int) -> boo
         is_near = fault.process != old.process and fault.process.partition(".")[0] == group
     else:
         return False
-    waits = isinstance(fault, FailedSync | FailingApplication)  # nobody knows when it strikes
+    waits = isinstance(fault, FailedSync | FailingApplication | PoisonedMessage)  # nobody knows when it strikes
     is_over = not waits and _end(fault, replicas) + _BACK_US < old.copied_us
     return is_near and not is_over and fault.at_us < _end(old, replicas) + _BACK_US
 
@@ -382,6 +395,8 @@ class _Drawer:
                 if self._durability is Durability.MEMORY and not self._may_lose(group, process):
                     return []
                 return [FailingApplication(at, process, rng.choice(("apply", "apply", "snapshot", "restore")))]
+            case "poison":
+                return [] if self._durability is Durability.MEMORY else [PoisonedMessage(at, group)]
             case "layout":
                 if forgets and not self._may_lose(group, process):
                     return []

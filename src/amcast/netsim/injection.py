@@ -21,6 +21,7 @@ from .faults import (
     OldDisk,
     OtherLayout,
     PauseNode,
+    PoisonedMessage,
     PowerLoss,
     RollingRestart,
     SecondStart,
@@ -84,6 +85,8 @@ class Injector:
                 node.machine.disk.failing_syncs += 1
             case FailingApplication():
                 self._nodes[fault.process].failing_actions.add(fault.action)
+            case PoisonedMessage():
+                self._nodes[self._scenario.members(fault.group)[0]].poison.is_armed = True
             case OtherLayout():
                 node = self._nodes[fault.process]
                 node.machine.kill_all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,8 @@ from ..core import GroupId, MessageId, ProcessId, message_name
 from ..description import describe
 from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
-from .application import result_at
+from .application import Execution
+from .clients import Sender
 from .faults import LOSE_DISK
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found = [Violation(what, [], [], explanation) for what, explanation in simulation.problems]
     found += _lost(simulation)
     found += _differing(simulation)
-    found += _wrong_results(simulation)
-    found += _wrong_reads(simulation)
+    executions = _executions(simulation)
+    found += _wrong_results(simulation, executions)
+    found += _wrong_reads(simulation, executions)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -86,71 +88,88 @@ def _lost(simulation: NodeSimulation) -> list[Violation]:
     return found
 
 
-def _wrong_results(simulation: NodeSimulation) -> list[Violation]:
-    """Answers to calls that are not those of the execution at the message's position."""
-    reader = simulation.reader
-    if reader is None or not reader.is_done:
-        return []
-    expected: dict[tuple[str, MessageId], bytes] = {}
-    for group, states in _states(simulation).items():
-        for position, message in reader.delivered[group]:
-            if position in states:
-                expected[group, message.id] = result_at(position, states[position])
-    found = []
-    for sender in simulation.senders:
-        for id_, results in sender.results.items():
-            if tuple(results) != sender.sent[id_]:
-                explanation = f"{message_name(id_)} went to {sender.sent[id_]}, and {tuple(results)} answered"
-                found.append(Violation("result", [id_], [], explanation))
-            for group, result in results.items():
-                right = expected.get((group, id_), result)
-                if result != right:
-                    explanation = f"{group} answered {result!r} to {message_name(id_)}, and executed it as {right!r}"
-                    found.append(Violation("result", [id_], [], explanation))
+Executions = dict[tuple[str, MessageId], Execution]  # by group and message
+
+
+def _executions(simulation: NodeSimulation) -> Executions:
+    """What the members of each group did, each message by any of them: `_differing` compares them."""
+    found: Executions = {}
+    for name, node in simulation.nodes.items():
+        for id_, execution in node.executions.items():
+            found[name.partition(".")[0], id_] = execution
     return found
 
 
-def _wrong_reads(simulation: NodeSimulation) -> list[Violation]:
+def _wrong_results(simulation: NodeSimulation, executions: Executions) -> list[Violation]:
+    """Answers to calls that are not those of the execution of the message, or of one with the same key."""
+    found = []
+    for sender in simulation.senders:
+        executed = dict(executions)
+        for id_, key in sender.keys.items():
+            for group in sender.sent[id_]:
+                same = [other for other, its in sender.keys.items() if its == key and (group, other) in executions]
+                if len(same) > 1:
+                    explanation = f"{group} executed {' and '.join(map(message_name, same))}, which have the same key"
+                    found.append(Violation("key", same, [], explanation))
+                if same:
+                    executed[group, id_] = executions[group, same[0]]
+        for id_ in sorted(sender.acknowledged):
+            found += _wrong_answers(simulation, sender, id_, executed)
+    return found
+
+
+def _wrong_answers(
+    simulation: NodeSimulation, sender: Sender, id_: MessageId, executed: Executions
+) -> Iterator[Violation]:
+    name, groups = message_name(id_), sender.sent[id_]
+    poisoned = {group for group in groups if _is_poisoned(simulation, sender, group, id_)}
+    if id_ in sender.refused and not poisoned:
+        yield Violation("result", [id_], [], f"{name} was refused without a cause: {sender.refused[id_]}")
+    for group in groups:
+        if (group, id_) not in executed and group not in poisoned:
+            yield Violation("result", [id_], [], f"{name} was acknowledged, and no member of {group} executed it")
+    results = sender.results.get(id_)
+    if results is None:
+        return
+    if tuple(results) != groups:
+        yield Violation("result", [id_], [], f"{name} went to {groups}, and {tuple(results)} answered")
+    for group, result in results.items():
+        if (group, id_) in executed and result != executed[group, id_].result:
+            right = executed[group, id_].result
+            yield Violation("result", [id_], [], f"{group} answered {result!r} to {name}, and executed it as {right!r}")
+
+
+def _is_poisoned(simulation: NodeSimulation, sender: Sender, group: str, id_: MessageId) -> bool:
+    """Whether the group has skipped the message, or one with the same key before it could be executed."""
+    poisoned = simulation.nodes[f"{group}.p0"].poison.id
+    return poisoned is not None and (
+        id_ == poisoned or (id_ in sender.keys and sender.keys.get(poisoned) == sender.keys[id_])
+    )
+
+
+def _wrong_reads(simulation: NodeSimulation, executions: Executions) -> list[Violation]:
     """What groups told each other before they executed a message, and is not their state before that message."""
-    reader = simulation.reader
-    if reader is None or not reader.is_done:
-        return []
-    expected: dict[tuple[str, MessageId], bytes] = {}
-    for group, states in _states(simulation).items():
-        for position, message in reader.delivered[group]:
-            if position == 0 or position - 1 in states:
-                expected[group, message.id] = result_at(position, states.get(position - 1, 0))
     found = []
     for name, node in simulation.nodes.items():
-        for id_, reads in node.reads.items():
-            for group, told in reads.items():
-                right = expected.get((group, id_), told)
-                if told != right:
-                    what = f"{told!r} for {message_name(id_)}, and was at {right!r}"
+        for id_, execution in node.executions.items():
+            for group, told in execution.reads.items():
+                other = executions.get((group, id_))
+                if other is not None and told != other.told:
+                    what = f"{told!r} for {message_name(id_)}, and was at {other.told!r}"
                     found.append(Violation("exchange", [id_], [], f"{group} told {name} {what}"))
     return found
 
 
-def _states(simulation: NodeSimulation) -> dict[str, dict[int, int]]:
-    """The state after each position, by group."""
-    found: dict[str, dict[int, int]] = {}
-    for number in range(1, simulation.scenario.groups + 1):
-        states = found[f"g{number}"] = {}
-        for name in simulation.scenario.members(number):
-            states.update(simulation.nodes[name].applied)
-    return found
-
-
 def _differing(simulation: NodeSimulation) -> list[Violation]:
-    """Applications of a group that were in different states at the same position."""
+    """Members of a group that executed a message in different ways."""
     found = []
     for group in range(1, simulation.scenario.groups + 1):
-        known: dict[int, tuple[str, int]] = {}
+        known: dict[MessageId, tuple[str, Execution]] = {}
         for name in simulation.scenario.members(group):
-            for position, state in simulation.nodes[name].applied.items():
-                other, other_state = known.setdefault(position, (name, state))
-                if state != other_state:
-                    explanation = f"after position {position} the applications of {other} and {name} differ"
-                    found.append(Violation("application", [], [], explanation))
+            for id_, execution in simulation.nodes[name].executions.items():
+                other, other_execution = known.setdefault(id_, (name, execution))
+                if execution != other_execution:
+                    explanation = f"{other} and {name} executed {message_name(id_)} in different ways"
+                    found.append(Violation("application", [id_], [], explanation))
                     break
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ..core import MessageId, UsageError, message_name
@@ -12,13 +12,29 @@ from ..net.node.application import ApplicationError
 from ..net.node.data_folder import boots_of, format_folder, replace_folder
 from ..net.node.server import NodeServer
 from ..net.trace.collect import Boots
-from .application import Chain
+from .application import Chain, Execution
 from .machine import Machine, Program
 
 _AGAIN_US = 300_000  # a node that ended by itself, as it should, is started again after so long
 _REFUSAL_US = 3_000_000  # a node that must refuse to run has done so after this time, even on a slow disk
 
 Excuse = Callable[[BaseException], bool]
+
+
+class Poison:
+    """A message that the applications of a group raise for."""
+
+    def __init__(self) -> None:
+        self.is_armed = False  # the next message that nobody has executed yet becomes it
+        self.id: MessageId | None = None
+        self.position: int | None = None
+        self.is_skipped = False  # the group has decided so
+        self.executed: set[MessageId] = set()  # by any member
+
+    def is_hit_by(self, id_: MessageId) -> bool:
+        if self.is_armed and self.id is None and id_ not in self.executed:
+            self.id = id_
+        return id_ == self.id
 
 
 class Node:
@@ -31,9 +47,9 @@ class Node:
         self.machine = machine
         self.folder = Path(config.folder) / config.data / name
         self.program: Program | None = None
-        self.application: Chain | None = None
-        self.applied: dict[int, int] = {}  # positions, and the application's state after them
-        self.reads: dict[MessageId, dict[str, bytes]] = {}  # what all groups had told when it applied a message
+        self.executions: dict[MessageId, Execution] = {}  # by the application, in all boots
+        self.poison = Poison()  # shared by all members of the group
+        self.hold_at: int | None = None
         self.has_lost_disk = False  # it is empty, older than it was, or damaged
         self.may_fail_sync = False
         self.failing_actions: set[str] = set()  # of the application: the next one of each raises
@@ -134,10 +150,8 @@ class Node:
 
     async def _serve(self, config: ClusterConfig, stop: asyncio.Event, is_second: bool) -> None:
         """What `amcast node` runs."""
-        application = Chain(self._note, self._note_reads, self._try)
-        server = NodeServer(config, self.name, application)
+        server = NodeServer(config, self.name, Chain(self._note, self._try), self.hold_at)
         if not is_second:
-            self.application = application
             self.server = server
         asyncio.get_running_loop().set_exception_handler(lambda _, context: server.on_loop_problem(context))
         try:
@@ -149,21 +163,19 @@ class Node:
         finally:
             await server.stop()
 
-    def _note(self, position: int, state: int) -> None:
-        known = self.applied.setdefault(position, state)
-        if known != state:
-            self._on_problem("application", f"{self.name} applied something else at position {position} than before")
+    def _note(self, id_: MessageId, execution: Execution) -> None:
+        self.poison.executed.add(id_)
+        known = self.executions.setdefault(id_, execution)
+        if known != execution:
+            self._on_problem("application", f"{self.name} executed {message_name(id_)} in another way than before")
 
-    def _note_reads(self, id_: MessageId, reads: Mapping[str, bytes]) -> None:
-        known = self.reads.setdefault(id_, dict(reads))
-        if known != reads:
-            self._on_problem("exchange", f"{self.name} was told something else for {message_name(id_)} than before")
-
-    def _try(self, action: str) -> None:
+    def _try(self, action: str, id_: MessageId) -> None:
         if action in self.failing_actions:
             self.failing_actions.remove(action)
             self.may_fail_application = True
             raise TimeoutError(f"the application can't {action} now")
+        if action == "apply" and self.poison.is_hit_by(id_):
+            raise ValueError("the application can't digest this message")
 
     # -- ending
 
@@ -182,6 +194,10 @@ class Node:
             self._on_failure(error)
 
     def _on_failure(self, error: BaseException) -> None:
+        self.hold_at = None
+        if isinstance(error, ApplicationError) and isinstance(error.__cause__, ValueError):
+            assert self.server is not None and self.server.host is not None
+            self.hold_at = self.poison.position = self.server.host.position
         if self.has_lost_disk and isinstance(error, UsageError):
             self.machine.world.scheduler.after(_AGAIN_US, self._bring_back, error)
         elif self._is_excused(error):
@@ -207,6 +223,8 @@ class Node:
         """On a full disk a node may not start; after a failed sync, or if its application raises, it must stop."""
         if self.may_fail_application and isinstance(error, ApplicationError):
             return True
+        if self.poison.id is not None and isinstance(error, ApplicationError | UsageError):
+            return True  # the operator may have the hold at another position than the application
         if self.machine.disk.room is not None:
             return isinstance(error, OSError | UsageError)
         if self.may_fail_sync:

@@ -19,12 +19,12 @@ import msgspec
 from ..check import Violation
 from ..net.system import use
 from ..trace import Run
-from .clients import Reader, Sender
-from .faults import KillClient
+from .clients import Operator, Reader, Sender
+from .faults import KillClient, PoisonedMessage
 from .injection import Injector
 from .judge import judge
 from .machine import World
-from .nodes import Node
+from .nodes import Node, Poison
 from .scenario import NodeScenario
 from .system import SimulatedSystem
 
@@ -71,9 +71,14 @@ class NodeSimulation:
             node = self.nodes[name] = Node(config, name, machine, self._on_problem)
             machine.disk.mkdir(node.folder.parent)
             machine.disk.sync_all()
+        for group in range(1, scenario.groups + 1):
+            poison = Poison()
+            for name in scenario.members(group):
+                self.nodes[name].poison = poison
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
         self.reader: Reader | None = None
+        self.operator: Operator | None = None
         # Messages that are acknowledged, whether some are not, and how far each process has got.
         self._progress: tuple[int, bool, tuple[int, ...]] = (0, True, ())
         self._progress_us = 0  # since when it is the same
@@ -110,6 +115,10 @@ class NodeSimulation:
         for index in range(self.scenario.clients):
             machine = self.world.add_machine(f"c{index}", self._wall_us)
             self.senders.append(Sender(self.scenario, index, machine, self.world.rng("client", index)))
+        if any(isinstance(fault, PoisonedMessage) for fault in self.scenario.plan.faults):
+            machine = self.world.add_machine("operator", self._wall_us)
+            poisons = {f"g{group}": self.nodes[f"g{group}.p0"].poison for group in range(1, self.scenario.groups + 1)}
+            self.operator = Operator(self.scenario, machine, poisons)
         self.world.scheduler.after(_LOOK_US, self._look)
 
     @property
@@ -160,7 +169,7 @@ class NodeSimulation:
 
     def _applications_are_at(self, positions: dict[str, int]) -> bool:
         return all(
-            node.application is not None and node.application.position == positions[name]
+            node.server is not None and node.server.host is not None and node.server.host.position == positions[name]
             for name, node in self.nodes.items()
         )
 
