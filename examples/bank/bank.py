@@ -1,37 +1,51 @@
-"""Accounts in shards: `amcast up --app bank.py:Bank`. Each group keeps some accounts, and replicates them.
-
-A transfer is one request to the groups of both accounts: each group changes the accounts that it keeps, and all agree
-on the order of transfers. A request that makes no sense changes nothing: `apply` must not raise for what clients send,
-since it would raise in every replica, and stop them all.
-"""
+"""A bank in shards: `amcast up --app bank.py:Bank`. The account ann@g1 is kept by the group g1, in all its replicas."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import amcast
 from amcast.core import AppMessage
 
 
-def home(account: str, groups: list[str]) -> str:
+def home(account: str) -> str:
     """The group that keeps an account."""
-    return groups[sum(account.encode()) % len(groups)]
+    return account.rpartition("@")[2]
 
 
-class Bank(amcast.StateMachine):
+class Bank(amcast.ExchangingMachine):
     def __init__(self, group: str) -> None:
         self.group = group
         self.balances: dict[str, int] = {}
 
-    def apply(self, message: AppMessage) -> bytes:
-        """Returns the balances of the accounts that the request names and this group keeps."""
-        try:
-            amounts = json.loads(message.payload)[self.group]
-            changed = {str(account): self.balances.get(account, 0) + int(amounts[account]) for account in amounts}
-        except (ValueError, TypeError, LookupError):
-            return b"{}"
-        self.balances |= changed
-        return json.dumps(changed).encode()
+    def read(self, message: AppMessage) -> bytes | None:
+        """For a transfer, all groups must know what the payer has. Other requests need nothing of other groups."""
+        payer = parse(message.payload).get("from")
+        return str(self.balances.get(payer, 0)).encode() if isinstance(payer, str) else None
+
+    def apply(self, message: AppMessage, reads: Mapping[str, bytes]) -> bytes:
+        match parse(message.payload):
+            case {"from": str(payer), "to": str(payee), "amount": int(amount)} if 0 < amount < 1e15:
+                if {home(payer), home(payee)} != set(reads) or int(reads[home(payer)]) < amount:
+                    return b"refused"
+                self.add(payer, -amount)
+                self.add(payee, amount)
+            case {"deposit": str(account), "amount": int(amount)} if 0 < amount < 1e15:
+                self.add(account, amount)
+            case {"total": True}:
+                return str(sum(self.balances.values())).encode()
+            case _:
+                return b"nonsense"  # apply must not raise for what clients send: it would raise in every replica
+        return b"done"
+
+    def add(self, account: str, amount: int) -> None:
+        if home(account) == self.group:
+            self.balances[account] = self.balances.get(account, 0) + amount
+
+    def query(self, payload: bytes) -> bytes:
+        return str(self.balances.get(payload.decode(errors="replace"), 0)).encode()
 
     def snapshot(self) -> bytes:
         return json.dumps(self.balances).encode()
@@ -40,10 +54,30 @@ class Bank(amcast.StateMachine):
         self.balances = json.loads(state)
 
 
-async def add(client: amcast.AsyncClient, amounts: dict[str, int]) -> dict[str, int]:
-    """Adds to some accounts at once, and returns their balances after it: a transfer adds -10 here and 10 there."""
-    request: dict[str, dict[str, int]] = {}
-    for account, amount in amounts.items():
-        request.setdefault(home(account, client.groups), {})[account] = amount
-    results = await client.call(request, json.dumps(request).encode())
-    return {account: each for result in results.values() for account, each in json.loads(result or b"{}").items()}
+def parse(payload: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(payload)
+    except (ValueError, RecursionError):
+        return {}
+    return request if isinstance(request, dict) else {}
+
+
+async def transfer(client: amcast.AsyncClient, payer: str, payee: str, amount: int, key: str | None = None) -> bool:
+    """Whether the payer had enough. A program that is not sure whether it asked before asks with the same key again."""
+    request = json.dumps({"from": payer, "to": payee, "amount": amount}).encode()
+    results = await client.call({home(payer), home(payee)}, request, key=key)
+    return all(result == b"done" for result in results.values())
+
+
+async def deposit(client: amcast.AsyncClient, account: str, amount: int) -> None:
+    await client.call(home(account), json.dumps({"deposit": account, "amount": amount}).encode())
+
+
+async def balance(client: amcast.AsyncClient, account: str) -> int:
+    return int(await client.query(home(account), account.encode()) or 0)
+
+
+async def total(client: amcast.AsyncClient) -> int:
+    """All groups add up at the same place in the order, so money on its way from one to another is counted once."""
+    results = await client.call(client.groups, b'{"total": true}')
+    return sum(int(result or 0) for result in results.values())

@@ -1,4 +1,4 @@
-"""`amcast send` and `amcast tail`: a client of a running cluster."""
+"""`amcast send`, `amcast tail` and `amcast skip`: a client of a running cluster."""
 
 from __future__ import annotations
 
@@ -49,6 +49,41 @@ def register(app: typer.Typer) -> None:
         cluster = load_config(config or folder / "cluster.toml")
         client = connect(cluster, name=name, token=token_for(cluster, token, token_file))
         asyncio.run(_send(client, groups, data, timeout, as_json))
+
+    @app.command("skip")
+    def skip(
+        group: Annotated[str, typer.Argument(help="The group, as g1.")],
+        position: Annotated[int, typer.Argument(help="The position of the message that is not to be executed.", min=0)],
+        timeout: Annotated[float, typer.Option(help="Seconds to wait for the decision.")] = 30.0,
+        config: ConfigOption = None,
+        folder: DirOption = DEFAULT_DIR,
+        token: TokenOption = "",
+        token_file: TokenFileOption = None,
+        name: NameOption = "client",
+        as_json: JsonOption = False,
+    ) -> None:
+        """Have a group not execute a message for which its application raises: all its replicas leave it out.
+
+        An application that raises stops its node, and `amcast status` shows the position. If the application can be
+        mended, mend it: it goes on there. Otherwise start the group's nodes with --hold-at, and use this. The decision
+        is ordered like a message, so replicas that are down now follow it too. Whoever called for the message is told.
+
+        Examples:
+
+        [bold]amcast up --hold-at g1=7 && amcast skip g1 7[/bold]
+
+        [bold]amcast skip g1 7 --config cluster.toml --token-file operator.token[/bold]
+        """
+        from ..net.client.async_client import connect
+        from ..net.config import load_config
+
+        cluster = load_config(config or folder / "cluster.toml")
+        client = connect(cluster, name=name, token=token_for(cluster, token, token_file))
+        asyncio.run(_skip(client, group, position, timeout))
+        if as_json:
+            print_json({"group": group, "skipped": position})
+        else:
+            console.print(f"{group} skips the message at position {position}", highlight=False)
 
     @app.command("tail")
     def tail(
@@ -101,6 +136,11 @@ async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float
         console.print(f"{message_name(id_)} delivered by {groups} in {took_ms:.1f} ms", highlight=False)
 
 
+async def _skip(client: AsyncClient, group: str, position: int, timeout: float) -> None:
+    async with client:
+        await client.skip(group, position, timeout)
+
+
 def delivery_line(delivery: Delivery, as_json: bool) -> str:
     message = delivery.message
     dst = [f"g{each}" for each in message.dst]
@@ -111,10 +151,10 @@ def delivery_line(delivery: Delivery, as_json: bool) -> str:
                 "message": message.id,
                 "groups": dst,
                 "ts": delivery.ts,
-                "payload": message.payload,
+                "payload": delivery.payload,
             }
         )
-    text = visible(message.payload.decode(errors="replace"))
+    text = visible(delivery.payload.decode(errors="replace"))
     return f"{delivery.position:>8}  {message_name(message.id):<18}  {','.join(dst):<8}  {text}"
 
 

@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
         config: Annotated[Path, typer.Option(help="The cluster's configuration.")],
         id_: Annotated[str, typer.Option("--id", help="Which process to run, as g1.p0.")],
         app: AppOption = "",
+        hold_at: Annotated[
+            int | None,
+            typer.Option(help="Hold the application before this position, until `amcast skip` is used.", min=0),
+        ] = None,
         insecure: Annotated[
             bool, typer.Option("--insecure", help="Listen without TLS where others may reach it: in a closed network.")
         ] = False,
@@ -60,7 +64,7 @@ def register(app: typer.Typer) -> None:
         found = load_config(config)
         if app:
             found = msgspec.structs.replace(found, app=absolute_app(app))
-        run_node(msgspec.structs.replace(found, insecure=True) if insecure else found, id_)
+        run_node(msgspec.structs.replace(found, insecure=True) if insecure else found, id_, hold_at=hold_at)
 
     @app.command("up")
     def up(
@@ -84,6 +88,9 @@ def register(app: typer.Typer) -> None:
         ] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
         app: AppOption = "",
+        hold_at: Annotated[
+            str, typer.Option(help="As g1=7: hold g1's application before position 7, until `amcast skip` is used.")
+        ] = "",
         option: Annotated[
             list[str] | None, typer.Option("--option", "-o", help="An option of the protocol, as name=value.")
         ] = None,
@@ -132,6 +139,7 @@ def register(app: typer.Typer) -> None:
             make_application(config, config.process[0].id)  # what is wrong with it is said here, and not in logs
             LocalCluster.create(folder, config)
         cluster = local_cluster(folder, token, token_file)
+        cluster.hold_at = _parse_hold(hold_at)
         start_cluster(cluster, as_json)
         statuses = asyncio.run(cluster.statuses())
         if as_json:
@@ -322,6 +330,17 @@ def _write_line(text: str) -> None:
 def _is_given(context: typer.Context, parameter: str) -> bool:
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _parse_hold(text: str) -> dict[int, int]:
+    """`g1=7`; several with commas between."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        group, _, position = part.strip().partition("=")
+        if not (group.startswith("g") and group[1:].isdigit() and position.isdigit()):
+            raise UsageError(f"--hold-at {part.strip()}: write a group and a position, as g1=7")
+        found[int(group[1:])] = int(position)
+    return found
 
 
 def _check_same(folder: Path, given: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from ..trace import RunInfo
 from .client.async_client import AsyncClient, connect
 from .client.observer import observe, seeds_and_credentials
 from .client.trunk import Credentials, NotWelcomeError
-from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config
+from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config, split_name
 from .disk.records import Durability
 from .made import absent, open_own, remove_made, write_list
 from .node.data_folder import boots_of, format_folder
@@ -184,6 +184,8 @@ class LocalCluster:
         self.config = load_config(folder / CONFIG) if config is None else config
         self.token: str | None = None  # for nodes that ask for one; if it is None, the operator's is used
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        # Groups whose applications wait at a position for the decision to skip it, in processes that are started now.
+        self.hold_at: dict[GroupId, int] = {}
         self._delivered: dict[str, int] = {}  # up to where each process was when it was last asked
 
     @classmethod
@@ -210,7 +212,7 @@ class LocalCluster:
             processes = [Identity("process", entry.id, config.cluster) for entry in config.process]
             set_up(config.path(config.tls.folder), [*processes, Identity("client", _CLIENT, config.cluster)])
         if config.tokens is not None:
-            token = add_token(config.path(config.tokens), "operator", ["*"], ["*"])
+            token = add_token(config.path(config.tokens), "operator", ["*"], ["*"], may_operate=True)
             write_secret(folder / OPERATOR_TOKEN, token)
         for entry in config.process:
             format_folder(config, entry.id)
@@ -226,7 +228,9 @@ class LocalCluster:
 
     def command(self, name: str) -> list[str]:
         """The program of a node. One with an application in it takes the same two arguments: `pid` looks for them."""
-        return [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name]
+        hold_at = self.hold_at.get(split_name(name)[0])
+        more = [] if hold_at is None else [str(hold_at)]
+        return [sys.executable, "-m", "amcast.net", str(self.config_file(name)), name, *more]
 
     def log_file(self, name: str) -> Path:
         return self.folder / _LOGS / f"{name}.log"

@@ -86,7 +86,10 @@ async def serve(config: ClusterConfig, name: str, machine: Machine | None = None
 
 
 def run_node(config: ClusterConfig, name: str, machine: Machine | None = None, hold_at: int | None = None) -> None:
-    """Blocks. A program may pass a state machine of its own in place of the one that the configuration names."""
+    """Blocks. A program may pass a state machine of its own in place of the one that the configuration names.
+
+    `hold_at`: the application executes nothing from this position on, until its group has decided to skip it.
+    """
     machine = machine or make_application(config, name)
     log_as_json(name)
     system().raise_descriptors(_DESCRIPTORS)
@@ -97,11 +100,11 @@ def run_node(config: ClusterConfig, name: str, machine: Machine | None = None, h
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2:
-        sys.stderr.write("usage: python -m amcast.net CLUSTER.TOML PROCESS\n")
+    if len(arguments) not in (2, 3) or not all(position.isdigit() for position in arguments[2:]):
+        sys.stderr.write("usage: python -m amcast.net CLUSTER.TOML PROCESS [HOLD_AT]\n")
         return 2
     try:
-        run_node(load_config(Path(arguments[0])), arguments[1])
+        run_node(load_config(Path(arguments[0])), arguments[1], hold_at=int(arguments[2]) if arguments[2:] else None)
     except UsageError as error:
         sys.stderr.write(f"amcast: {error}\n")
         return 2
