@@ -66,7 +66,8 @@ def register(app: typer.Typer) -> None:
 
         An application that raises stops its node, and `amcast status` shows the position. If the application can be
         mended, mend it: it goes on there. Otherwise start the group's nodes with --hold-at, and use this. The decision
-        is ordered like a message, so replicas that are down now follow it too. Whoever called for the message is told.
+        is ordered like a message; replicas that are down now follow it when they are started with --hold-at as well.
+        Whoever called for the message is told.
 
         Examples:
 
