@@ -306,7 +306,7 @@ class ClientService:
             return "a decision to skip a message concerns one group"
         if dst[0] != self._node.group:  # it is ordered here, for a group that this node knows nothing of
             return None
-        if host is None or host.skips.hold_at != position or host.position != position:
+        if host is None or not (host.held_at == position or host.skips.is_decided(position)):  # it may be sent again
             return (
                 f"{self._node.name} does not hold its application at position {position}: start the group's nodes with"
                 f" --hold-at {position} first"

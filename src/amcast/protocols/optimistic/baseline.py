@@ -170,7 +170,7 @@ class Baseline(Replica):
             self._resend(out)
         elif key == _NULL:
             out.set_timer(_NULL, self._config.null_us)
-            self._proposals.propose_barrier(self._null_time(out), out)
+            self._proposals.propose_null(self._null_time(out), out)
         else:
             for learner in self._learners.values():
                 learner.on_timer(key, out)

@@ -17,6 +17,8 @@ from .merge import Merger
 from .messages import BARRIER_MAX, TIME_MAX, Barrier, BarrierRequest, FrMcast, Stamp, Time
 from .reconfiguration import Reconfiguration
 
+_NULLS_LEFT_OUT_MAX = 20
+
 
 class Proposals:
     def __init__(
@@ -41,10 +43,13 @@ class Proposals:
         self._clock: Time = 0  # of what it has proposed
         self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
         self._next_seq: dict[ProcessId, int] = {}  # what it has not proposed yet
+        self._null: Time = 0  # of the last null message
+        self._nulls_left_out = 0  # since then
 
     def on_elected(self, out: Outbox) -> None:
         self._clock = self._merger.own.clock
         self._ready, self._next_seq = {}, {}
+        self._null = 0
         for copy in sorted(self.arrived.values(), key=lambda copy: (copy.time, copy.message.id)):
             self.make_ready(copy, out)
 
@@ -134,6 +139,16 @@ class Proposals:
             self.propose_all_ready(out)
 
     # -- barriers
+
+    def propose_null(self, time: Time, out: Outbox) -> None:
+        """Not while the last one is on its way: a log that is slower than the period would never catch up.
+
+        Should a proposal get lost, another one follows after some periods.
+        """
+        self._nulls_left_out += 1
+        if self._null <= self._merger.own.clock or self._nulls_left_out >= _NULLS_LEFT_OUT_MAX:
+            self._null, self._nulls_left_out = time, 0
+            self.propose_barrier(time, out)
 
     def propose_barrier(self, time: Time, out: Outbox) -> None:
         if self._log.is_leader:
