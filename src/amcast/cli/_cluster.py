@@ -28,6 +28,7 @@ DEFAULT_DIR = Path(".amcast")
 AppOption = Annotated[
     str, typer.Option(help="The application in each process: module:Factory, or path/file.py:Factory.")
 ]
+TRACE_BYTES = 1_000_000_000  # as in `Limits`, which takes long to import
 _LEFT_MAX = 10
 _LOOK_S = 0.2  # between two looks for new lines of a log
 
@@ -78,6 +79,9 @@ def register(app: typer.Typer) -> None:
         ] = "sync",
         trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record what is delivered.")] = True,
         trace_wire: Annotated[bool, typer.Option("--trace-wire", help="Also record wire messages.")] = False,
+        trace_bytes: Annotated[
+            int, typer.Option(help="Of each process: above it the oldest trace is dropped; 0: all is kept.", min=0)
+        ] = TRACE_BYTES,
         tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
         tokens: Annotated[
             bool, typer.Option("--tokens", help="TLS, and clients need tokens; the operator's is in operator.token.")
@@ -103,9 +107,12 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast up -p basecast --groups 3 --network wan --durability memory -d /tmp/wan[/bold]
 
+        [bold]amcast up --trace-bytes 0[/bold]   keeps the whole trace, for a study
+
         [bold]amcast up --app bank:Bank[/bold]   with the class Bank of bank.py in each process
         """
         from ..net.app_loading import absolute_app, make_application
+        from ..net.config import Limits
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
 
@@ -123,6 +130,7 @@ def register(app: typer.Typer) -> None:
                 durability=Durability(durability),
                 trace=trace or trace_wire,
                 trace_wire=trace_wire,
+                limits=Limits(trace_bytes=trace_bytes),
                 tls=tls or tokens,
                 tokens=tokens,
                 metrics=metrics,
@@ -339,6 +347,7 @@ def _check_same(folder: Path, given: dict[str, Any]) -> None:
         "durability": ("durability", str(config.durability)),
         "trace": ("trace", config.trace),
         "trace_wire": ("trace-wire", config.trace_wire),
+        "trace_bytes": ("trace-bytes", config.limits.trace_bytes),
         "tls": ("tls", config.tls is not None),
         "tokens": ("tokens", config.tokens is not None),
         "metrics": ("metrics", any(entry.metrics for entry in config.process)),

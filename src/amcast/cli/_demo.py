@@ -58,12 +58,14 @@ def register(app: typer.Typer) -> None:
 
 def real_run(out: Path) -> Path:
     """Two groups of three processes on this machine, under load, while the leader of one is killed and comes back."""
+    from ..net.config import Limits
     from ..net.local import LocalCluster, plan
 
+    whole = Limits(trace_bytes=0)
     console.print("A real cluster on this machine: two groups of three processes, FastCast, every vote on disk.")
     with tempfile.TemporaryDirectory(prefix="amcast-demo-") as scratch:
         folder = Path(scratch) / "cluster"
-        cluster = LocalCluster.create(folder, plan(folder, "fastcast", trace=True, trace_wire=True))
+        cluster = LocalCluster.create(folder, plan(folder, "fastcast", trace=True, trace_wire=True, limits=whole))
         try:
             start_cluster(cluster, quiet=False)
             show_load(asyncio.run(_load_and_kill(cluster)))

@@ -31,7 +31,7 @@ class Reporter(Findings):
         self.look_for_evidence(info)
 
     def look_for_evidence(self, info: RunInfo) -> None:
-        """A run tells at its end what was not recorded of it."""
+        """A run tells what was not recorded of it, at the latest at its end."""
         self.not_recorded = not_recorded(info.missing)
         if self.not_recorded is not None:
             self.unjudged(self.not_recorded)
