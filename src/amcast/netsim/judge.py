@@ -39,7 +39,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
 
 
 def judge_bounded(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[Violation, ...]:
-    """Judges what is left of a trace of which nodes dropped the beginning: it must say so, and nothing may fail by it."""
+    """Judges a trace of which nodes dropped the beginning. The run must say so, and nothing may fail by it."""
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
