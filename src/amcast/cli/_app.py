@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated, NoReturn
 
@@ -57,6 +58,19 @@ _MODULES = (
 )
 for module in _MODULES:
     module.register(app)
+
+
+def _reflow(commands: typer.Typer) -> None:
+    """Lines of a paragraph flow together, so that help wraps as wide as the terminal is, and not as the source."""
+    for command in commands.registered_commands:
+        text = command.help or inspect.getdoc(command.callback) or ""
+        command.help = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _reflow(group.typer_instance)
+
+
+_reflow(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -108,6 +108,16 @@ def progress(quiet: bool = False) -> Progress:
 
 
 @contextmanager
+def without_words(quiet: bool) -> Iterator[None]:
+    """If quiet, nothing is printed for people meanwhile."""
+    console.quiet = quiet
+    try:
+        yield
+    finally:
+        console.quiet = False
+
+
+@contextmanager
 def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done now. It is not shown if stderr is not a terminal."""
     if quiet or not errors.is_terminal:

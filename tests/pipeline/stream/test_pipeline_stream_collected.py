@@ -115,7 +115,7 @@ def test_nothing_fails_or_passes_by_what_a_limit_dropped(watch_spark: SparkSessi
     assert "dropped by the limit of 1 kB" in events[-1]["reasons"]["agreement"]
     collect(tmp_path / "raw", tmp_path / "whole", lambda sent: trace.info())
     runs = read_runs(watch_spark, [str(tmp_path / "run"), str(tmp_path / "whole")])
-    found = [(run.verdict, run.report.violations) for run in check_runs(watch_spark, runs)]
+    found = [(run.verdict, run.violations) for run in check_runs(watch_spark, runs)]
     assert found == [("unknown", []), ("unknown", [])]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...check import Verdict, Violation
 from ...check.report import CUT_SHORT, Findings, listing, not_recorded, worst
-from ...core import ProcessId
+from ...core import ProcessId, client_name, process_label
 from ...trace.schema import RunInfo
 from .state import WatchState
 
@@ -21,7 +21,9 @@ class Reporter(Findings):
         super().__init__(info.missing, state.verdicts, state.reasons, state.violations)
         self._state = state
         self._names = {
-            process: f"g{group.id}.p{index}" for group in info.groups for index, process in enumerate(group.processes)
+            process: process_label(group.id, index)
+            for group in info.groups
+            for index, process in enumerate(group.processes)
         }
         for name in ONLINE:
             state.verdicts.setdefault(name, "pass")
@@ -50,7 +52,7 @@ class Reporter(Findings):
         return found
 
     def name(self, process: ProcessId) -> str:
-        return self._names.get(process, f"c{process}")
+        return self._names.get(process, client_name(process))
 
     def listing(self, processes: list[ProcessId]) -> str:
         return listing([self.name(process) for process in processes])
