@@ -103,8 +103,8 @@ def main() -> None:
             raise
         if not error.format_message():  # the help was shown instead
             sys.exit(USAGE)
-        hint = "" if "--help" in str(error) else "; see --help"
-        _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
+        what = error.format_message().replace("\n", " ")
+        _fail(what if "--help" in what else f"{what.rstrip('.')}; see --help", USAGE)
     else:
         if code == STOPPED:  # after Ctrl-C typer returns this exit code and prints nothing
             _fail("stopped", STOPPED)

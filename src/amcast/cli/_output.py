@@ -143,8 +143,11 @@ def show_violation(violation: Violation) -> None:
 
 def show_report(report: Report, violations_max: int = 10) -> None:
     made = table("property", "verdict", "")
+    told: set[str] = set()
     for name, verdict in report.properties.items():
-        made.add_row(name, coloured(verdict), report.reasons.get(name, ""))
+        reason = report.reasons.get(name, "")
+        made.add_row(name, coloured(verdict), "for the same reason" if reason in told else reason)
+        told.update([reason] if reason else [])
     console.print(made)
     for violation in report.violations[:violations_max]:
         show_breach(violation.property, violation.explanation)

@@ -58,7 +58,7 @@ class CollectedDeliveries:
         rows = _without_repeated_guesses(rows)
         kept, self._high_water = _new_rows(rows, self._high_water)
         if not kept.all():
-            before = _without_repeated_guesses(np.concatenate([self._taken(file) for file in self._files]))
+            before = _without_repeated_guesses(self._taken(self._files))
             self._look_what_is_left(before, rows[~kept])
             everything = np.concatenate((before, rows))
             new, _ = _new_rows(everything, (0, 0))
@@ -92,20 +92,27 @@ class CollectedDeliveries:
         """The rows of a file, in which optimistic deliveries get positions after those of earlier boots."""
         others = [other for other in self._files if other.boot < file.boot]
         if others and file.boot not in self._guesses and (rows["kind"] == OPTIMISTIC).any():
-            before = [self._taken(other) for other in others]
+            before = self._taken(others)
             is_known = not any(other.is_gone for other in others)
             self.is_compared &= is_known
-            self._guesses[file.boot] = _Guesses(np.concatenate((*before, *earlier[: len(others)])), is_known)
+            self._guesses[file.boot] = _Guesses(np.concatenate((before, *earlier[: len(others)])), is_known)
         guesses = self._guesses.get(file.boot)
         if guesses is not None:
-            guesses.renumber(rows, guesses.repeated)
+            segments = [part for other, part in zip(self._files, earlier, strict=False) if other.boot == file.boot]
+            guesses.renumber(rows, guesses.repeated + sum(map(_repeated_guesses, segments)))
         return rows
 
-    def _taken(self, file: RawFile) -> Rows:
-        rows = file.rows_taken()
-        if file.boot in self._guesses:
-            self._guesses[file.boot].renumber(rows, 0)
-        return rows
+    def _taken(self, files: list[RawFile]) -> Rows:
+        """The rows of these files that were taken already."""
+        parts: list[Rows] = [np.zeros(0, PROCESS_DELIVERY)]
+        repeated: dict[int, int] = {}  # guesses that were left out, by boot
+        for file in files:
+            rows = file.rows_taken()
+            if file.boot in self._guesses:
+                self._guesses[file.boot].renumber(rows, repeated.get(file.boot, 0))
+                repeated[file.boot] = repeated.get(file.boot, 0) + _repeated_guesses(rows)
+            parts.append(rows)
+        return np.concatenate(parts)
 
     def _read(self, file: RawFile, boot: Boot) -> Rows:
         rows = file.rows()
@@ -121,7 +128,7 @@ class CollectedDeliveries:
             file.take_rows(taken)
             count -= taken
             if file.boot in self._guesses:
-                self._guesses[file.boot].repeated += int((part["kind"][:taken] == _REPEATED_GUESS).sum())
+                self._guesses[file.boot].repeated += _repeated_guesses(part[:taken])
 
 
 class _Guesses:
@@ -148,6 +155,10 @@ class _Guesses:
         known = np.isin(rows["msg"][mine], self._known) | (not self._is_known)
         rows["pos"][mine] += self._first - repeated - np.cumsum(known)
         rows["kind"][mine[known]] = _REPEATED_GUESS
+
+
+def _repeated_guesses(rows: Rows) -> int:
+    return int((rows["kind"] == _REPEATED_GUESS).sum())
 
 
 def _without_repeated_guesses(rows: Rows) -> Rows:
