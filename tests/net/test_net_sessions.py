@@ -219,7 +219,7 @@ def test_busy_is_heard_by_the_session_that_sent_too_much() -> None:
 
         def end_turn(self) -> None: ...
         def on_reply(self, sender: int, reply: Reply) -> None: ...
-        def on_busy(self, ids: list[int]) -> None:
+        def on_turned_away(self, group: int, ids: list[int]) -> None:
             self.busy += ids
 
     async def test() -> None:

@@ -420,3 +420,27 @@ def test_files_of_other_processes_are_left_alone(tmp_path: Path) -> None:
     writer.close()
     assert bytes_of(tmp_path, 10) == before
     assert Retention(tmp_path, 0, BOUNDS).due(0) is None
+
+
+def test_guesses_that_a_process_repeats_in_several_segments_are_left_out_of_all(tmp_path: Path) -> None:
+    """After a restart it counts its guesses from 0 again, and knows nothing of those before."""
+    raw, bounds = tmp_path / "raw", Bounds(400_000)
+    other = writer_of(raw, 1, bounds=Bounds())
+    deliver(other, 0, 900, guesses=True)
+    other.close()
+    first = writer_of(raw, 0, bounds=bounds)
+    deliver(first, 0, 600, guesses=True)
+    kill(first)
+    second = writer_of(raw, 0, boot=2, bounds=bounds)
+    collector = Collector(raw, tmp_path / "live", described, expecting(900, boots=2))
+    for seq in range(100, 900):
+        second.delivery(seq - 100, message_id(CLIENT, seq), OPTIMISTIC, None, 2_000 + 2 * seq)
+        second.delivery(seq, message_id(CLIENT, seq), FINAL, seq + 1, 2_001 + 2 * seq)
+        second.flush()
+        if seq % 300 == 0:
+            collector.step()
+    second.close()
+    assert second._segment > 0
+    assert collected(raw, 900, boots=2) == ((), "pass")
+    assert collector.finish().missing == ()
+    assert check_run(read_run(tmp_path / "live")).verdict == "pass"
