@@ -41,7 +41,7 @@ def test_processes_and_clients_have_one_name_everywhere() -> None:
     result = simulate(scenario("fastcast", groups=2, messages=3, seed=1))
     topology = grid(2, 3, 1)
     index = MessageIndex(source_of(result.run()))
-    reporter = Reporter(result.info, WatchState())
+    reporter = Reporter(result.info, WatchState("run"))
     for process in (*topology.processes, *topology.clients, 16_777_216):
         known = process in topology.processes or process in topology.clients
         name = topology.name(process) if known else client_name(process)

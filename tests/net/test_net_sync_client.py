@@ -63,7 +63,11 @@ def test_what_blocks_does_the_same(tmp_path: Path) -> None:
                 with amcast.observe_sync(cluster.config) as observer:
                     assert observer.end_of("g2") == 1
                     stream = observer.deliveries("g1", 1)
-                    assert next(iter(stream)).payload == b"two"
+                    assert next(stream).payload == b"two"
+                with pytest.raises(amcast.UsageError, match="this client is not open"):
+                    next(stream)
+                with pytest.raises(amcast.UsageError, match="this client is not open"):
+                    amcast.connect_sync(cluster.config).multicast("g1", b"")
 
             await asyncio.to_thread(use)
 

@@ -27,7 +27,7 @@ SEQ_LIMIT = 1 << SEQ_BITS
 # that never says that anything is settled takes a bit for each.
 UNSETTLED_MAX = 1 << 17
 
-_MESSAGE = re.compile(r"m?(?:([0-9]{1,11})\.)?([0-9]{1,19})")
+_MESSAGE = re.compile(r"m?(?:([0-9]{1,12})\.)?([0-9]{1,19})")
 
 
 def message_id(sender: ProcessId, seq: int) -> MessageId:

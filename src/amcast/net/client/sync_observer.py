@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ...core import ProcessId
+from ...core import ProcessId, UsageError
 from ..wire.control import Layout, Status
 from .observer import Delivery, Observer, Where, observe
 
@@ -25,12 +25,14 @@ class SyncObserver:
         self._observer = observer
         self._loop = loop or asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
+        self._is_open = False
         if loop is None:
             self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
 
     def __enter__(self) -> Self:
         if self._thread is not None:
             self._thread.start()
+        self._is_open = True
         try:
             self._call(self._observer.__aenter__())
         except BaseException:
@@ -48,7 +50,10 @@ class SyncObserver:
 
     def _end(self) -> None:
         if self._thread is None:
+            self._is_open = False
             return
+        self._call(self._loop.shutdown_asyncgens())  # streams of deliveries that were not read to their end
+        self._is_open = False
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -57,6 +62,9 @@ class SyncObserver:
         return self._start(work).result()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if not self._is_open:
+            work.close()
+            raise UsageError("this client is not open: use `with amcast.connect_sync(...) as client`")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
@@ -74,7 +82,8 @@ class SyncObserver:
             while True:
                 yield self._call(stream.__anext__())
         finally:
-            self._call(stream.aclose())
+            if self._is_open:  # otherwise the end of the client has ended it
+                self._call(stream.aclose())
 
     def end_of(self, group: str, timeout: float = 5.0) -> int:
         """The position that the group fills next, as far as its members answer."""
