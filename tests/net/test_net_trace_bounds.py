@@ -220,7 +220,7 @@ def test_old_segments_go_by_their_age(tmp_path: Path) -> None:
             writer.close()
     assert len(list(raw.glob("*.0.*.raw"))) == len(FLUSH_ORDER)
     missing, verdict = collected(raw, 20)
-    assert missing == tuple(f"g1.p{p}: the beginning of its trace was dropped by the limit of 8 days" for p in (0, 1))
+    assert missing == tuple(f"g1.p{p}: a part of its trace was dropped by the limit of 8 days" for p in (0, 1))
     assert verdict == "unknown"
 
 

@@ -143,11 +143,11 @@ def show_violation(violation: Violation) -> None:
 
 def show_report(report: Report, violations_max: int = 10) -> None:
     made = table("property", "verdict", "")
-    told: set[str] = set()
+    told: dict[str, str] = {}  # reasons, and of which property they were told first
     for name, verdict in report.properties.items():
         reason = report.reasons.get(name, "")
-        made.add_row(name, coloured(verdict), "for the same reason" if reason in told else reason)
-        told.update([reason] if reason else [])
+        first = told.setdefault(reason, name)
+        made.add_row(name, coloured(verdict), reason if first == name or not reason else f"as {first}")
     console.print(made)
     for violation in report.violations[:violations_max]:
         show_breach(violation.property, violation.explanation)

@@ -92,9 +92,7 @@ def dropped_evidence(name: str, found: Found, idle: frozenset[int] = frozenset()
             for number in range(max(segments) + 1)
         )
         if is_lost:
-            what = (
-                f"deliveries before position {found.first:,} were" if found.first else "the beginning of its trace was"
-            )
+            what = f"deliveries before position {found.first:,} were" if found.first else "a part of its trace was"
             yield f"{name}: {what} dropped by {found.dropped.limit}"
     if not found.is_compared:
         yield f"{name}: what it delivered again after a restart can't be compared with what was dropped"
