@@ -500,13 +500,14 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
             "address": address,
         }
         rows.append(row)
-    columns = _fitting(rows, None if not console.is_terminal else console.width)
-    made = table()
-    for column in columns:
-        made.add_column(column, no_wrap=True, overflow="ignore")
+    widths = _fitting(rows, None if not console.is_terminal else console.width)
+    console.print(
+        line(("  ".join(name.ljust(width) for name, width in widths.items()).rstrip(), "bold")), soft_wrap=True
+    )
     for row in rows:
-        made.add_row(*(line((row.get(column, ""), _ROLES.get(row.get(column, ""), ""))) for column in columns))
-    console.print(made, highlight=False, crop=False, width=max(console.width, _width(rows, columns)))
+        cells = [(row.get(name, ""), width) for name, width in widths.items()]
+        shown = [(text.ljust(width + 2), _ROLES.get(text, "")) for text, width in cells]
+        console.print(line(*shown[:-1], cells[-1][0]), highlight=False, soft_wrap=True)
     for name, status in statuses.items():
         if status is None:
             if words := cluster.last_words(name):
@@ -516,18 +517,17 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
             errors.print(line((status.name, "yellow"), ": ", news), soft_wrap=True)
 
 
-def _fitting(rows: list[dict[str, str]], room: int | None) -> list[str]:
-    """The columns that have anything in them. On a narrow terminal the least important go: no address is cut."""
-    columns = [name for name in _COLUMNS if any(row.get(name) for row in rows)]
+def _fitting(rows: list[dict[str, str]], room: int | None) -> dict[str, int]:
+    """The columns that have anything in them, and how wide they are; two spaces come between them.
+
+    On a narrow terminal the least important are left out, and no address is cut.
+    """
+    names = [name for name in _COLUMNS if any(row.get(name) for row in rows)]
+    widths = {name: max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names}
     for least in ("MB", "clients", "links", "msg/s"):
-        if room is not None and _width(rows, columns) > room and least in columns:
-            columns.remove(least)
-    return columns
-
-
-def _width(rows: list[dict[str, str]], columns: list[str]) -> int:
-    widths = [max(len(column), *(len(row.get(column, "")) for row in rows)) for column in columns]
-    return sum(widths) + 2 * (len(widths) - 1)
+        if room is not None and sum(widths.values()) + 2 * (len(widths) - 1) > room:
+            widths.pop(least, None)
+    return widths
 
 
 def _document(
