@@ -23,14 +23,14 @@ class SyncObserver:
     def __init__(self, observer: Observer, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`loop`: of the client whose connections this one shares."""
         self._observer = observer
-        self._loop = loop or asyncio.new_event_loop()
+        self._loop = loop
         self._thread: threading.Thread | None = None
         self._is_open = False
-        if loop is None:
-            self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._thread is not None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
             self._thread.start()
         self._is_open = True
         try:
@@ -49,7 +49,7 @@ class SyncObserver:
             self._end()
 
     def _end(self) -> None:
-        if self._thread is None:
+        if self._thread is None or self._loop is None:
             self._is_open = False
             return
         self._call(self._loop.shutdown_asyncgens())  # streams of deliveries that were not read to their end
@@ -57,12 +57,13 @@ class SyncObserver:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._loop = self._thread = None
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._start(work).result()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        if not self._is_open:
+        if not self._is_open or self._loop is None:
             work.close()
             raise UsageError("this client is not open: use `with amcast.connect_sync(...) as client`")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
