@@ -11,7 +11,7 @@ import msgspec
 from amcast.core import UsageError
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.client.observer import observe
-from amcast.net.config import ClusterConfig
+from amcast.net.config import ClusterConfig, Limits
 from amcast.net.local import LocalCluster, plan
 from amcast.net.security.access import add_token
 from amcast.net.wire.control import Status
@@ -41,7 +41,7 @@ class AttackedCluster(LocalCluster):
             add_token(folder / _TOKENS, "without-rights", [], []),
             add_token(folder / _TOKENS, "with-rights", everything, everything),
         )
-        planned: ClusterConfig = plan(folder, protocol, 2, replicas, trace=True, tls=True)
+        planned: ClusterConfig = plan(folder, protocol, 2, replicas, trace=True, tls=True, limits=Limits(trace_bytes=0))
         cls.create(folder, msgspec.structs.replace(planned, tokens=_TOKENS))
         cluster = cls(folder)
         cluster.tokens = tokens

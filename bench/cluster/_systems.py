@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.net.local import LocalCluster, free_ports, plan
 
@@ -89,8 +90,9 @@ class Amcast(System):
     ) -> None:
         super().__init__(folder)
         nodes = folder / "nodes"
+        whole = Limits(trace_bytes=0)
         self.cluster = LocalCluster.create(
-            nodes, plan(nodes, "fastcast", groups, REPLICAS, durability=durability, trace=trace)
+            nodes, plan(nodes, "fastcast", groups, REPLICAS, durability=durability, trace=trace, limits=whole)
         )
         self._groups = groups
         self._connections = 1 if shares else None

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from .core.errors import RetryableError, UsageError
     from .net.client.async_client import AsyncClient, BusyError, NotExecutedError, NotInTimeError, connect
     from .net.client.observer import GoneError, observe
-    from .net.client.sync_client import connect_sync
+    from .net.client.sync_client import SyncClient, connect_sync
+    from .net.client.sync_observer import observe_sync
     from .net.node.application import ExchangingMachine, StateMachine
 
 __all__ = [
@@ -21,11 +22,13 @@ __all__ = [
     "NotInTimeError",
     "RetryableError",
     "StateMachine",
+    "SyncClient",
     "UsageError",
     "__version__",
     "connect",
     "connect_sync",
     "observe",
+    "observe_sync",
 ]
 
 __version__ = "0.1.0"
@@ -40,10 +43,12 @@ _WHERE = {
     "NotInTimeError": "net.client.async_client",
     "RetryableError": "core.errors",
     "StateMachine": "net.node.application",
+    "SyncClient": "net.client.sync_client",
     "UsageError": "core.errors",
     "connect": "net.client.async_client",
     "connect_sync": "net.client.sync_client",
     "observe": "net.client.observer",
+    "observe_sync": "net.client.sync_observer",
 }
 
 

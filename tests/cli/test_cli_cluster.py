@@ -47,6 +47,10 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
     tail = json.loads(amcast("tail", "g2", "-n", "1", "--json", cwd=folder))
     assert tail["message"] == sent["message"]
     assert tail["position"] == 0
+    assert tail["name"] == sent["name"]
+    found = amcast("tail", "g2", "--message", sent["name"], cwd=folder)
+    assert found.split()[:2] == ["0", sent["name"]]
+    assert "leave out -n" in amcast("tail", "g2", "-n", "2", "--message", sent["name"], cwd=folder, code=2)
     assert "hello" in amcast("tail", "g1", "-n", "1", cwd=folder)
 
     load = document("load", "--messages", "300", "--clients", "3", cwd=folder)
@@ -71,6 +75,9 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
     assert all(process["lag"] == 0 for process in status["processes"])
     assert json.loads(amcast("logs", "g1.p0", cwd=folder).splitlines()[0])["process"] == "g1.p0"
 
+    logged = amcast("logs", "g1.p0", "--json", cwd=folder).splitlines()
+    assert all(json.loads(line)["process"] == "g1.p0" for line in logged)
+
     ended = amcast("down", "--collect", "run", cwd=folder)
     assert "301 messages in run" in ended
     assert ".amcast keeps their data: `amcast up` goes on, `amcast down --purge` deletes it" in ended
@@ -85,7 +92,8 @@ def test_the_life_of_a_cluster(folder: Path) -> None:
 def test_a_cluster_that_was_kept_goes_on_where_it_ended(folder: Path) -> None:
     amcast("up", "-p", "skeen", "--groups", "2", cwd=folder)
     first = document("send", "g1,g2", "one", cwd=folder)
-    amcast("down", cwd=folder)
+    down = document("down", cwd=folder)
+    assert down == {"ended": ["g1.p0", "g2.p0"], "run": None, "purged": False, "left": []}
     amcast("up", "-p", "skeen", "--trace", cwd=folder)
     document("send", "g1", "two", cwd=folder)
     lines = [json.loads(line) for line in amcast("tail", "g1", "-n", "2", "--json", cwd=folder).splitlines()]
@@ -104,6 +112,8 @@ def test_an_existing_cluster_is_never_started_as_something_else(folder: Path) ->
         "it differs: its protocol is skeen, not nothing; its groups is 1, not 3; its trace is on, not off; "
         "its tls is off, not on; its option resend_us is 70000, not 1. Leave these options out" in output
     )
+    problem = "its trace-bytes is 1000000000, not 0"
+    assert problem in amcast("up", "--trace-bytes", "0", cwd=folder, code=2)
     assert "its option resend is not set, not 5" in amcast("up", "-o", "resend=5", cwd=folder, code=2)
     amcast("up", "-o", "resend_us=70000", "--groups", "1", cwd=folder)
 
@@ -161,7 +171,8 @@ def test_folders_of_a_cluster_on_many_machines(tmp_path: Path) -> None:
     node = ("node", "--config", "cluster.toml", "--id", "g1.p0")
     output = amcast(*node, cwd=tmp_path, code=2)
     assert "g1.p0: is not formatted: run `amcast init` if the cluster is new, or `amcast replace` if" in output
-    assert "g1.p0" in amcast(*init, "--id", "g1.p0", cwd=tmp_path)
+    made = document(*init, "--id", "g1.p0", cwd=tmp_path)
+    assert made == {"formatted": {"g1.p0": str(tmp_path / "data" / "g1.p0")}}
     assert "is formatted already" in amcast(*init, cwd=tmp_path, code=2)
     assert "there is no process 'g1.p7'" in amcast(*init, "--id", "g1.p7", cwd=tmp_path, code=2)
     output = amcast("replace", "g1.p0", "--config", "cluster.toml", cwd=tmp_path)
@@ -190,3 +201,29 @@ def test_status_has_a_column_for_applications_where_there_are_some(
     assert "300" in next(line for line in with_application.splitlines() if "g1.p0" in line)
     _cluster._show(cluster, {"g1.p1": status, "g1.p2": None})
     assert "app lag" not in output.export_text()
+
+
+def test_status_cuts_no_address_on_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Console(record=True, width=80, force_terminal=True)
+    monkeypatch.setattr(_cluster, "console", output)
+    cluster = LocalCluster.create(tmp_path / "c", plan(tmp_path / "c", "fastcast", groups=1))
+    status = Status("g1.p0", "g1", "fastcast", 1, True, "g1.p0", 1_234_567, 0, 0, {}, 0, 0, 0, "sync", 0, 1.0, 5_000.0)
+    statuses = {"g1.p0": msgspec.structs.replace(status, application=1_200), "g1.p1": status, "g1.p2": None}
+    _cluster._show(cluster, statuses, {"g1.p0": 123_456.0})
+    shown = output.export_text().splitlines()
+    assert max(map(len, shown)) <= 80
+    assert [line.split()[-1] for line in shown[1:4]] == [entry.address for entry in cluster.config.process]
+    assert "app lag" in shown[0]
+    monkeypatch.setattr(_cluster, "console", Console(record=True, width=80, force_terminal=False))
+    _cluster._show(cluster, statuses, {})
+    piped = _cluster.console.export_text().splitlines()
+    assert [line.split()[-1] for line in piped[1:4]] == [entry.address for entry in cluster.config.process]
+    assert "clients" in piped[0]
+
+
+def test_lines_of_a_log_that_are_no_json() -> None:
+    assert json.loads(_cluster._json_of("Traceback (most recent call last):")) == {
+        "text": "Traceback (most recent call last):"
+    }
+    assert json.loads(_cluster._json_of('{"process":"g1.p0"}')) == {"process": "g1.p0"}
+    assert json.loads(_cluster._json_of("[1]")) == {"text": "[1]"}

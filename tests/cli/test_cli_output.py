@@ -91,3 +91,21 @@ def test_tail_shows_payloads_without_obeying_them(as_json: bool) -> None:
         assert json.loads(made)["position"] == 3
     else:
         assert "[red]" in made
+
+
+def test_a_reason_is_told_once(cli: Cli, tmp_path: Path) -> None:
+    info = RunInfo(
+        run_id="cut",
+        protocol="skeen",
+        seed=7,
+        complete=True,
+        groups=(GroupInfo(1, (0,)),),
+        correct=(0,),
+        missing=("no trace of g1.p0",),
+    )
+    write_run(tmp_path / "run", info, Recorder())
+    outcome = cli("check", tmp_path / "run")
+    assert outcome.code == 3
+    assert outcome.out.count("no trace of g1.p0") == 1
+    rows = [line.split() for line in outcome.out.splitlines()]
+    assert ["agreement", "unknown", "as", "positions"] in rows

@@ -52,8 +52,8 @@ class NodeTraces:
 def kill(writer: TraceWriter) -> None:
     """Leaves the files as a kill does: all rows are written, and no mark says that the end was orderly."""
     writer.flush()
-    for file, _ in writer._files:
-        os.close(file)
+    for file in writer._files:
+        os.close(file.fd)
 
 
 def simulate_nodes(scenario: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimResult:

@@ -10,13 +10,14 @@ import pytest
 
 from amcast.core import AppMessage, encode, message_id
 from amcast.core.ids import SEQ_BITS
+from amcast.net.client import async_client
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.client.load import run_load
 from amcast.net.client.trunk import Credentials, Trunk, _merge
-from amcast.net.config import Limits
+from amcast.net.config import ClientLimits, Limits
 from amcast.net.node.connection import Connection
 from amcast.net.wire.control import Attach, Busy, Detach
-from amcast.protocols import Reply, Start
+from amcast.protocols import ClientConfig, Reply, Start
 from amcast.workload import Micro
 
 from .clusters import Cluster, eventually, run, running
@@ -219,7 +220,7 @@ def test_busy_is_heard_by_the_session_that_sent_too_much() -> None:
 
         def end_turn(self) -> None: ...
         def on_reply(self, sender: int, reply: Reply) -> None: ...
-        def on_busy(self, ids: list[int]) -> None:
+        def on_turned_away(self, group: int, ids: list[int]) -> None:
             self.busy += ids
 
     async def test() -> None:
@@ -231,5 +232,27 @@ def test_busy_is_heard_by_the_session_that_sent_too_much() -> None:
         trunk._on_answer(0, None, Busy(1, ids))  # type: ignore[arg-type]
         assert first.busy == [ids[0], ids[2]]
         assert second.busy == [ids[1]]
+
+    run(test)
+
+
+@pytest.mark.parametrize("protocol", ["fastcast", "basecast"])
+def test_what_a_busy_group_turned_away_needs_no_timer(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent again as the group's answers make room: here the retry timer fires after an hour."""
+    patient = ClientConfig(retry_us=3_600_000_000)
+    monkeypatch.setattr(async_client, "client_config", lambda network: patient)
+
+    async def test() -> None:
+        limits = Limits(open_messages=4, client=ClientLimits(open_messages=4))
+        async with (
+            running(tmp_path / "c", protocol, groups=2, limits=limits) as cluster,
+            connect(cluster.config) as client,
+        ):
+            for dst in (["g1"], ["g1", "g2"]):
+                async with asyncio.timeout(60):
+                    await asyncio.gather(*(client.submit(dst, b"x")[1] for _ in range(200)))
+            assert sum(server.node.admission.turned_away for server in cluster.servers.values()) > 100
 
     run(test)

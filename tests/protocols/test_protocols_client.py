@@ -71,6 +71,31 @@ def test_after_a_broken_connection_no_empty_start_is_sent(name: str) -> None:
     assert sent_starts(out) == []
 
 
+def test_what_a_group_had_no_room_for_is_sent_again_as_it_answers() -> None:
+    topology = grid(2, 3, clients=1)
+    client = Client(topology.clients[0], topology, protocol("fastcast").ingress_groups, ClientConfig())
+    out = MagicMock(spec=Outbox)
+    taken, late, later, last, other = (client.new_message(dst, b"x") for dst in ((1,), (1, 2), (1,), (1,), (2,)))
+    client.on_multicast_all([taken, late, later, last, other], out)
+    client.on_timer(SEND, out)
+    client.on_turned_away(1, (late.id, later.id, last.id))
+    leader = topology.members(1)[2]
+    out.reset_mock()
+    client.send_turned_away(topology.members(2)[0], 5, out)  # another group has answered: it says nothing about room
+    client.send_turned_away(topology.clients[0], 5, out)
+    out.send.assert_not_called()
+    client.on_reply(leader, Reply((1,), (later.id,)))  # an earlier copy of it was taken
+    client.send_turned_away(leader, 1, out)
+    assert [call.args for call in out.send.call_args_list] == [(leader, Start((late,)))]
+    client.on_reply(leader, Reply((1,), (taken.id,)))
+    client.send_turned_away(leader, 7, out)
+    assert out.send.call_args_list[-1].args == (leader, Start((last,)))
+    client.send_turned_away(leader, 7, out)
+    assert out.send.call_count == 2
+    client.on_timer(RETRY, out)  # they wait for answers anew
+    out.send_all.assert_not_called()
+
+
 def sent_starts(out: MagicMock) -> list[Start]:
     return [call.args[1] for call in out.send.call_args_list]
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..core import GroupId, MessageId, ProcessId, message_name
+from ..core import GroupId, MessageId, ProcessId, client_name, message_name, process_label
 from ..trace import Multicasts
 from ..trace.run import Int64s
 from ..trace.schema import CRASH, RESTART, settled_below
@@ -40,7 +40,7 @@ class MessageIndex:
         self.delivery_rows = source.delivery_rows
         self._faults = source.faults
         self._names = {
-            process: f"g{group.id}.p{index}"
+            process: process_label(group.id, index)
             for group in source.info.groups
             for index, process in enumerate(group.processes)
         }
@@ -102,7 +102,7 @@ class MessageIndex:
         return message_name(self.id_of(message))
 
     def name(self, process: ProcessId) -> str:
-        return self._names.get(process, f"c{process}")
+        return self._names.get(process, client_name(process))
 
     def names(self, processes: list[ProcessId]) -> str:
         return listing([self.name(process) for process in processes])

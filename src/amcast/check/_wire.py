@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..core import ProcessId
+from ..core import ProcessId, message_name
 from ..trace import NULL
 from ..trace.run import Int64s
 from ._involved import Involved
@@ -90,7 +90,7 @@ class _Wire:
         """The row is about a message that does not concern one end, or both, by this test."""
         message, msg = int(self.message[row]), int(self.msg[row])
         if message < 0:
-            self.report(name, row, [msg], f" about message {msg}, which nobody multicast")
+            self.report(name, row, [msg], f" about {message_name(msg)}, which nobody multicast")
             return
         ends = dict.fromkeys(self.ends(row))
         strangers = [end for end in ends if not test(np.array([message]), np.array([end]))[0]]

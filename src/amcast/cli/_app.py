@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated, NoReturn
 
@@ -59,6 +60,19 @@ for module in _MODULES:
     module.register(app)
 
 
+def _reflow(commands: typer.Typer) -> None:
+    """Lines of a paragraph flow together, so that help wraps as wide as the terminal is, and not as the source."""
+    for command in commands.registered_commands:
+        text = command.help or inspect.getdoc(command.callback) or ""
+        command.help = "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _reflow(group.typer_instance)
+
+
+_reflow(app)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"amcast {__version__}")
@@ -89,8 +103,8 @@ def main() -> None:
             raise
         if not error.format_message():  # the help was shown instead
             sys.exit(USAGE)
-        hint = "" if "--help" in str(error) else "; see --help"
-        _fail(f"{error.format_message()}{hint}".replace("\n", " "), USAGE)
+        what = error.format_message().replace("\n", " ")
+        _fail(what if "--help" in what else f"{what.rstrip('.')}; see --help", USAGE)
     else:
         if code == STOPPED:  # after Ctrl-C typer returns this exit code and prints nothing
             _fail("stopped", STOPPED)

@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast certs certs --revoke alice[/bold]
 
-        [bold]amcast certs certs --new-ca[/bold], then issue everything with --force, then [bold]--drop-old-ca[/bold]
+        [bold]amcast certs certs --new-ca[/bold]   then issue all with --force, then --drop-old-ca
         """
         from ..net.security import certs as authority
 

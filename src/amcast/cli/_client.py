@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..core import UsageError, message_name
+from ..core import MessageId, UsageError, message_name, message_named
 from ._cluster import DEFAULT_DIR, DirOption
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, token_for
 from ._output import FAIL, JsonOption, console, errors, json_line, line, print_json, visible
@@ -89,9 +89,14 @@ def register(app: typer.Typer) -> None:
     @app.command("tail")
     def tail(
         group: Annotated[str, typer.Argument(help="The group to follow, as g1.")],
-        position: Annotated[int, typer.Option("--from", help="The position to begin at.", min=0)] = 0,
+        position: Annotated[
+            int | None, typer.Option("--from", help="Begin at this position; at 0 if not given.", min=0)
+        ] = None,
         last: Annotated[int | None, typer.Option("--last", help="Begin so many deliveries back.", min=0)] = None,
         count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many deliveries.", min=1)] = None,
+        message: Annotated[
+            str | None, typer.Option(help="Show this message alone, by its name, as m12.7; then end.", metavar="NAME")
+        ] = None,
         config: ConfigOption = None,
         folder: DirOption = DEFAULT_DIR,
         token: TokenOption = "",
@@ -101,13 +106,18 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Follow what a group delivers, from any position on, until Ctrl-C.
 
+        --from and --last say where to begin, -n after how many deliveries to end. `--last 0` shows only what comes
+        from now on. A line has the position, the message's name, its groups and its payload.
+
         Examples:
 
         [bold]amcast tail g1[/bold]
 
         [bold]amcast tail g2 --from 1000 -n 10 --json[/bold]
 
-        [bold]amcast tail g1 --last 5[/bold]
+        [bold]amcast tail g1 --last 5 -n 5[/bold]   the last five
+
+        [bold]amcast tail g1 --message m16777216.0[/bold]   at which position it is
         """
         from ..net.client.observer import observe
         from ..net.config import load_config
@@ -115,9 +125,12 @@ def register(app: typer.Typer) -> None:
         cluster = load_config(config or folder / "cluster.toml")
         shown = "" if token_file is not None else token_for(cluster, token, None)
         observer = observe(cluster, name=name, token=shown, token_file=token_file)
-        if last is not None and position:
+        if last is not None and position is not None:
             raise UsageError("--from and --last both say where to begin: use one of them")
-        asyncio.run(_tail(observer, group, position, last, count, as_json))
+        if message is not None and count is not None:
+            raise UsageError("--message shows one delivery: leave out -n")
+        wanted = None if message is None else message_named(message)
+        asyncio.run(_tail(observer, group, position or 0, last, 1 if message else count, wanted, as_json))
 
 
 async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
@@ -150,6 +163,7 @@ def delivery_line(delivery: Delivery, as_json: bool) -> str:
             {
                 "position": delivery.position,
                 "message": message.id,
+                "name": message_name(message.id),
                 "groups": dst,
                 "ts": delivery.ts,
                 "payload": delivery.payload,
@@ -160,7 +174,13 @@ def delivery_line(delivery: Delivery, as_json: bool) -> str:
 
 
 async def _tail(
-    observer: Observer, group: str, position: int, last: int | None, count: int | None, as_json: bool
+    observer: Observer,
+    group: str,
+    position: int,
+    last: int | None,
+    count: int | None,
+    wanted: MessageId | None,
+    as_json: bool,
 ) -> None:
     from ..net.client.observer import GoneError
 
@@ -170,6 +190,8 @@ async def _tail(
             position = max(0, await observer.end_of(group) - last)
         try:
             async for delivery in observer.deliveries(group, position):
+                if wanted not in (None, delivery.message.id):
+                    continue
                 sys.stdout.write(delivery_line(delivery, as_json) + "\n")
                 sys.stdout.flush()
                 seen += 1

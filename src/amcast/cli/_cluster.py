@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections import deque
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +16,13 @@ import typer
 
 from ..core import UsageError
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
-from ._output import JsonOption, console, errors, line, print_json, progress, table, visible
+from ._output import JsonOption, console, errors, json_line, line, print_json, progress, table, visible
 from ._sim import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
     from ..net.local import LocalCluster
+    from ..net.trace.collect import CollectReport
     from ..net.wire.control import Status
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
@@ -28,7 +30,10 @@ DEFAULT_DIR = Path(".amcast")
 AppOption = Annotated[
     str, typer.Option(help="The application in each process: module:Factory, or path/file.py:Factory.")
 ]
+TRACE_BYTES = 1_000_000_000  # as in `Limits`, which takes long to import
 _LEFT_MAX = 10
+_COLUMNS = ("process", "role", "delivered", "lag", "app lag", "msg/s", "links", "clients", "MB", "address")
+_ROLES = {"down": "red", "leader": "bold"}
 _LOOK_S = 0.2  # between two looks for new lines of a log
 
 
@@ -82,6 +87,9 @@ def register(app: typer.Typer) -> None:
         ] = "sync",
         trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Record what is delivered.")] = True,
         trace_wire: Annotated[bool, typer.Option("--trace-wire", help="Also record wire messages.")] = False,
+        trace_bytes: Annotated[
+            int, typer.Option(help="Of each process: above it the oldest trace is dropped; 0: all is kept.", min=0)
+        ] = TRACE_BYTES,
         tls: Annotated[bool, typer.Option("--tls", help="Mutual TLS, with certificates made for it.")] = False,
         tokens: Annotated[
             bool, typer.Option("--tokens", help="TLS, and clients need tokens; the operator's is in operator.token.")
@@ -110,9 +118,12 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast up -p basecast --groups 3 --network wan --durability memory -d /tmp/wan[/bold]
 
+        [bold]amcast up --trace-bytes 0[/bold]   keeps the whole trace, for a study
+
         [bold]amcast up --app bank:Bank[/bold]   with the class Bank of bank.py in each process
         """
         from ..net.app_loading import absolute_app, make_application
+        from ..net.config import Limits
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
 
@@ -130,6 +141,7 @@ def register(app: typer.Typer) -> None:
                 durability=Durability(durability),
                 trace=trace or trace_wire,
                 trace_wire=trace_wire,
+                limits=Limits(trace_bytes=trace_bytes),
                 tls=tls or tokens,
                 tokens=tokens,
                 metrics=metrics,
@@ -160,6 +172,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
         token: TokenOption = "",
         token_file: TokenFileOption = None,
+        as_json: JsonOption = False,
     ) -> None:
         """End a cluster that `amcast up` started. Its data stays: `amcast up` goes on where it ended.
 
@@ -172,10 +185,13 @@ def register(app: typer.Typer) -> None:
         [bold]amcast down --purge[/bold]
         """
         cluster = local_cluster(folder, token, token_file)
-        if collect is not None:
-            collect_run(cluster, collect)
-        else:
-            cluster.stop()
+        report = collect_run(cluster, collect, as_json) if collect is not None else None
+        cluster.stop()
+        if as_json:
+            left = cluster.remove() if purge else []
+            run = None if report is None else {"folder": str(collect), **asdict(report)}
+            print_json({"ended": cluster.names, "run": run, "purged": purge, "left": left})
+            return
         ended = f"{len(cluster.names)} processes ended"
         if not purge:
             where = _where(folder)
@@ -193,10 +209,12 @@ def register(app: typer.Typer) -> None:
         out: Annotated[Path, typer.Argument(help="The run folder to write.")],
         folder: DirOption = DEFAULT_DIR,
         every: Annotated[float, typer.Option(help="Seconds between two looks at the trace.", min=0.1)] = 1.0,
+        as_json: JsonOption = False,
     ) -> None:
         """Turn the trace of a running cluster into a run folder that grows, for `amcast watch`.
 
-        It ends when all processes of the cluster have ended, or on Ctrl-C. The run counts as cut short.
+        It ends when all processes of the cluster have ended, or on Ctrl-C. The run counts as cut short. It holds also
+        what nodes drop of their traces later, to stay within `--trace-bytes` of `amcast up`.
 
         Examples:
 
@@ -210,11 +228,15 @@ def register(app: typer.Typer) -> None:
         try:
             while any(cluster.pid(name) is not None for name in cluster.names):
                 report = collector.step()
-                errors.print(f"{report.deliveries:,} deliveries", end="\r", highlight=False)
+                if errors.is_terminal:
+                    errors.print(f"{report.deliveries:,} deliveries", end="\r", highlight=False)
                 time.sleep(every)
         finally:
             report = collector.finish()
-            console.print(f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}")
+            if as_json:
+                print_json({"folder": str(out), **asdict(report)})
+            else:
+                _show_collected(report, out)
 
     @app.command("status")
     def status(
@@ -249,6 +271,9 @@ def register(app: typer.Typer) -> None:
         lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines to show.", min=1)] = 50,
         follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
         folder: DirOption = DEFAULT_DIR,
+        as_json: Annotated[
+            bool, typer.Option("--json", help="Every line is a JSON object: what is none becomes its `text`.")
+        ] = False,
     ) -> None:
         """Show the end of the log file of a process of a local cluster.
 
@@ -267,11 +292,11 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"{name} has logged nothing yet: {path} does not exist")
         with path.open(errors="replace") as log:
             for each in deque(log, maxlen=lines):
-                _write_line(each)
+                _write_line(each, as_json)
             while follow:
                 each = log.readline()
                 if each:
-                    _write_line(each)
+                    _write_line(each, as_json)
                 else:
                     sys.stdout.flush()
                     time.sleep(_LOOK_S)
@@ -298,7 +323,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
 
-        [bold]amcast load --messages 100000 --clients 64 --connections 1[/bold]   all on one connection to each node
+        [bold]amcast load --clients 64 --connections 1[/bold]   all share a connection to each node
         """
         from ..net.client.load import run_load
 
@@ -323,8 +348,17 @@ def register(app: typer.Typer) -> None:
             show_load(result)
 
 
-def _write_line(text: str) -> None:
-    sys.stdout.write(visible(text.rstrip("\n")) + "\n")
+def _write_line(text: str, as_json: bool) -> None:
+    text = text.rstrip("\n")
+    sys.stdout.write((_json_of(text) if as_json else visible(text)) + "\n")
+
+
+def _json_of(text: str) -> str:
+    """Nodes log JSON. What Python or the system writes there is none, such as a traceback."""
+    try:
+        return json_line(msgspec.json.decode(text, type=dict[str, Any]))
+    except (msgspec.DecodeError, RecursionError):
+        return json_line({"text": text})
 
 
 def _is_given(context: typer.Context, parameter: str) -> bool:
@@ -358,6 +392,7 @@ def _check_same(folder: Path, given: dict[str, Any]) -> None:
         "durability": ("durability", str(config.durability)),
         "trace": ("trace", config.trace),
         "trace_wire": ("trace-wire", config.trace_wire),
+        "trace_bytes": ("trace-bytes", config.limits.trace_bytes),
         "tls": ("tls", config.tls is not None),
         "tokens": ("tokens", config.tokens is not None),
         "metrics": ("metrics", any(entry.metrics for entry in config.process)),
@@ -412,7 +447,7 @@ def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
             raise
 
 
-def collect_run(cluster: LocalCluster, out: Path) -> None:
+def collect_run(cluster: LocalCluster, out: Path, quiet: bool = False) -> CollectReport:
     """Stops the cluster, and writes its trace as a run folder."""
     if out.exists():
         raise UsageError(f"{out} exists: nothing is overwritten, choose another folder")
@@ -420,12 +455,16 @@ def collect_run(cluster: LocalCluster, out: Path) -> None:
     complete = asyncio.run(cluster.drain())
     cluster.stop()
     report = cluster.collect(out, complete)
-    state = "" if complete else ", cut short"
-    console.print(
-        f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}", highlight=False
-    )
-    for what in report.missing:
-        errors.print(line(f"evidence is missing: {what}"), style="yellow")
+    if not quiet:
+        _show_collected(report, out, "" if complete else ", cut short")
+    return report
+
+
+def _show_collected(report: CollectReport, out: Path, state: str = "") -> None:
+    what = f"{report.deliveries:,} deliveries of {report.multicasts:,} messages in {out}{state}"
+    console.print(line(what), highlight=False, soft_wrap=True)
+    for each in report.missing:
+        errors.print(line(f"evidence is missing: {each}"), style="yellow", soft_wrap=True)
 
 
 def show_load(result: LoadResult) -> None:
@@ -459,24 +498,35 @@ def _lags(statuses: dict[str, Status | None]) -> dict[str, int]:
 
 
 def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict[str, float] | None = None) -> None:
-    has_applications = any(status is not None and status.application is not None for status in statuses.values())
-    headings = ["process", "role", "delivered", "lag", *(["app lag"] if has_applications else [])]
-    made = table(*headings, "msg/s", "links", "clients", "MB", "address")
     lags = _lags(statuses)
+    rows: list[dict[str, str]] = []
     for name, status in statuses.items():
         address = cluster.config.process_named(name).address
         if status is None:
-            made.add_row(name, line(("down", "red")), *[""] * (len(headings) + 2), address)
+            rows.append({"process": name, "role": "down", "address": address})
             continue
-        role = line(("leader", "bold") if status.is_leader else "follower")
-        links = f"{sum(status.peers.values())}/{len(status.peers)}"
-        rate = "" if rates is None else f"{rates.get(name, 0):,.0f}"
-        lag = [f"{lags[name]:,}"]
-        if has_applications:
-            lag.append("" if status.application is None else f"{status.delivered - status.application:,}")
-        figures = (f"{status.delivered:,}", *lag, rate, links, str(status.clients), f"{status.rss_mb:.0f}")
-        made.add_row(name, role, *figures, address)
-    console.print(made, highlight=False)
+        applied = status.application
+        row = {
+            "process": name,
+            "role": "leader" if status.is_leader else "follower",
+            "delivered": f"{status.delivered:,}",
+            "lag": f"{lags[name]:,}",
+            "app lag": "" if applied is None else f"{status.delivered - applied:,}",
+            "msg/s": "" if rates is None else f"{rates.get(name, 0):,.0f}",
+            "links": f"{sum(status.peers.values())}/{len(status.peers)}",
+            "clients": str(status.clients),
+            "MB": f"{status.rss_mb:.0f}",
+            "address": address,
+        }
+        rows.append(row)
+    widths = _fitting(rows, None if not console.is_terminal else console.width)
+    console.print(
+        line(("  ".join(name.ljust(width) for name, width in widths.items()).rstrip(), "bold")), soft_wrap=True
+    )
+    for row in rows:
+        cells = [(row.get(name, ""), width) for name, width in widths.items()]
+        shown = [(text.ljust(width + 2), _ROLES.get(text, "")) for text, width in cells]
+        console.print(line(*shown[:-1], cells[-1][0]), highlight=False, soft_wrap=True)
     for name, status in statuses.items():
         if status is None:
             if words := cluster.last_words(name):
@@ -484,6 +534,19 @@ def _show(cluster: LocalCluster, statuses: dict[str, Status | None], rates: dict
             continue
         for news in (*([status.problem] if status.problem else []), *status.warnings):
             errors.print(line((status.name, "yellow"), ": ", news), soft_wrap=True)
+
+
+def _fitting(rows: list[dict[str, str]], room: int | None) -> dict[str, int]:
+    """The columns that have anything in them, and how wide they are; two spaces come between them.
+
+    On a narrow terminal the least important are left out, and no address is cut.
+    """
+    names = [name for name in _COLUMNS if any(row.get(name) for row in rows)]
+    widths = {name: max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names}
+    for least in ("MB", "clients", "links", "msg/s"):
+        if room is not None and sum(widths.values()) + 2 * (len(widths) - 1) > room:
+            widths.pop(least, None)
+    return widths
 
 
 def _document(

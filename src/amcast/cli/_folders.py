@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ._cluster import DEFAULT_DIR, DirOption
-from ._output import console
+from ._output import JsonOption, console, print_json
 
 ConfigOption = Annotated[Path, typer.Option(help="The cluster's configuration.")]
 
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     def init(
         config: ConfigOption,
         id_: Annotated[str | None, typer.Option("--id", help="One process, as g1.p0; all if not given.")] = None,
+        as_json: JsonOption = False,
     ) -> None:
         """Format the data folders of a new cluster, each once: `amcast node` then starts their processes.
 
@@ -34,13 +35,17 @@ def register(app: typer.Typer) -> None:
         names = [entry.id for entry in cluster.process] if id_ is None else [id_]
         for name in names:
             format_folder(cluster, name)
-            console.print(f"{name}: {cluster.data_folder(name)} is formatted", highlight=False, soft_wrap=True)
+            if not as_json:
+                console.print(f"{name}: {cluster.data_folder(name)} is formatted", highlight=False, soft_wrap=True)
+        if as_json:
+            print_json({"formatted": {name: str(cluster.data_folder(name)) for name in names}})
 
     @app.command("replace")
     def replace(
         name: Annotated[str, typer.Argument(help="A process that is down, as g1.p0.")],
         config: Annotated[Path | None, typer.Option(help="The configuration of a cluster on many machines.")] = None,
         folder: DirOption = DEFAULT_DIR,
+        as_json: JsonOption = False,
     ) -> None:
         """Give a process an empty data folder, after a lost disk or a damaged log: its group takes it back.
 
@@ -59,6 +64,9 @@ def register(app: typer.Typer) -> None:
 
         cluster = load_config(folder / CONFIG if config is None else config)
         aside = replace_folder(cluster, name)
+        if as_json:
+            print_json({"id": name, "aside": None if aside is None else str(aside)})
+            return
         if aside is not None:
             console.print(f"what {name} had is in {aside}", highlight=False, soft_wrap=True)
         start = "amcast up" if config is None else f"amcast node --config {config} --id {name}"

@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --protocol basecast --replicas 5 --faults crash,partition[/bold]
 
-        [bold]amcast fuzz --driver node --protocol oam --faults power-loss,terminate --durability sync[/bold]
+        [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """
         names = [spec.name for spec in select(name)]
         if durability is not None and driver is not Driver.NODE:

@@ -22,7 +22,9 @@ def register(app: typer.Typer) -> None:
         From multicast to the last delivery at a destination; `local` is one destination group, `global` two. Exit
         code 1 if a protocol takes longer than it claims.
 
-        Example: [bold]amcast hops --protocol fastcast[/bold]
+        Examples:
+
+        [bold]amcast hops --protocol fastcast[/bold]
         """
         measured = [row for spec in select(name) for row in measure_hops(spec)]
         if as_json:

@@ -108,6 +108,16 @@ def progress(quiet: bool = False) -> Progress:
 
 
 @contextmanager
+def without_words(quiet: bool) -> Iterator[None]:
+    """If quiet, nothing is printed for people meanwhile."""
+    console.quiet = quiet
+    try:
+        yield
+    finally:
+        console.quiet = False
+
+
+@contextmanager
 def saying(quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done now. It is not shown if stderr is not a terminal."""
     if quiet or not errors.is_terminal:
@@ -133,8 +143,11 @@ def show_violation(violation: Violation) -> None:
 
 def show_report(report: Report, violations_max: int = 10) -> None:
     made = table("property", "verdict", "")
+    told: dict[str, str] = {}  # reasons, and of which property they were told first
     for name, verdict in report.properties.items():
-        made.add_row(name, coloured(verdict), report.reasons.get(name, ""))
+        reason = report.reasons.get(name, "")
+        first = told.setdefault(reason, name)
+        made.add_row(name, coloured(verdict), reason if first == name or not reason else f"as {first}")
     console.print(made)
     for violation in report.violations[:violations_max]:
         show_breach(violation.property, violation.explanation)

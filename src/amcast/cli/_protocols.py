@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
 
         Those of other packages (entry points `amcast.protocols`) come last; one that can't be used is named on stderr.
 
-        Example: [bold]amcast protocols --json[/bold]
+        Examples:
+
+        [bold]amcast protocols --json[/bold]
         """
         specs, problems = installed()
         for problem in problems:

@@ -63,9 +63,11 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast swarm --protocol all --seeds 10000 --replicas 3,5 --out runs/swarm[/bold]
 
-        [bold]amcast swarm -p fastcast --seeds 50000 --faults all --faults none --master spark://host:7077[/bold]
+        [bold]amcast swarm -p fastcast --seeds 50000 --master spark://host:7077[/bold]
 
-        [bold]amcast swarm --driver node --seeds 50000 --out runs/nodes[/bold]   stop it, and the same command goes on
+        [bold]amcast swarm --driver node --seeds 50000 --out runs/nodes[/bold]
+
+        Stop it, and the same command goes on.
         """
         from ..pipeline.swarm import SwarmSpec, make_cells
 

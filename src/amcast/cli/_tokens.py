@@ -18,7 +18,7 @@ DEFAULT_FILE = Path("tokens.toml")
 def register(app: typer.Typer) -> None:
     tokens = typer.Typer(
         help="Tokens of clients, with the groups that each may send to and follow.\n\n"
-        "Example:\n\n[bold]amcast token add alice --send g1,g2 --file tokens.toml[/bold]",
+        "Examples:\n\n[bold]amcast token add alice --send g1,g2 --file tokens.toml[/bold]",
         no_args_is_help=True,
     )
     app.add_typer(tokens, name="token")
@@ -95,6 +95,7 @@ def register(app: typer.Typer) -> None:
     def revoke(
         name: Annotated[str, typer.Argument(help="Whose token it is.")],
         file: FileOption = DEFAULT_FILE,
+        as_json: JsonOption = False,
     ) -> None:
         """Take a token out of the file that nodes read. They end its connections within a second.
 
@@ -105,6 +106,9 @@ def register(app: typer.Typer) -> None:
         from ..net.security.access import revoke_token
 
         revoke_token(file, name)
+        if as_json:
+            print_json({"name": name, "revoked": True, "file": str(file)})
+            return
         errors.print(f"{name} is revoked in {file}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -40,7 +40,9 @@ def register(app: typer.Typer) -> None:
         started again: it repeats and misses nothing, and every violation is one line of violations.jsonl there. Exit
         codes: 0 all hold, 1 one is violated, 3 unknown (not complete).
 
-        Example: [bold]amcast watch runs/live --checkpoint runs/live-watch --json[/bold]
+        Examples:
+
+        [bold]amcast watch runs/live --checkpoint runs/live-watch --json[/bold]
         """
         from ..pipeline.spark import running_spark
         from ..pipeline.stream import Watch

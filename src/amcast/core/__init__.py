@@ -3,7 +3,18 @@
 from .batch import BATCH_LIMIT, StampedMessage, delivery_runs, pack, unpack, unpack_deliveries
 from .codec import BadFrameError, Codec, encode
 from .errors import UsageError
-from .ids import GroupId, MessageId, ProcessId, message_id, message_name, sender_of, seq_of
+from .ids import (
+    GroupId,
+    MessageId,
+    ProcessId,
+    client_name,
+    message_id,
+    message_name,
+    message_named,
+    process_label,
+    sender_of,
+    seq_of,
+)
 from .latency import PRESETS, Latency, latency_preset
 from .message import AppMessage, Record, Wire, app_message, digest
 from .pending import PendingSet
@@ -37,6 +48,7 @@ __all__ = [
     "VoteCounter",
     "Wire",
     "app_message",
+    "client_name",
     "clock_of",
     "delivery_runs",
     "digest",
@@ -46,7 +58,9 @@ __all__ = [
     "majority",
     "message_id",
     "message_name",
+    "message_named",
     "pack",
+    "process_label",
     "sender_of",
     "seq_of",
     "timestamp",

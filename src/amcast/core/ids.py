@@ -9,6 +9,10 @@ client goes on under another sender id then. Sender ids must not run out, and no
 
 from __future__ import annotations
 
+import re
+
+from .errors import UsageError
+
 ProcessId = int
 GroupId = int
 MessageId = int
@@ -23,6 +27,8 @@ SEQ_LIMIT = 1 << SEQ_BITS
 # that never says that anything is settled takes a bit for each.
 UNSETTLED_MAX = 1 << 17
 
+_MESSAGE = re.compile(r"m?(?:([0-9]{1,12})\.)?([0-9]{1,19})")
+
 
 def message_id(sender: ProcessId, seq: int) -> MessageId:
     return sender << SEQ_BITS | seq
@@ -36,8 +42,29 @@ def seq_of(message: MessageId) -> int:
     return message & SEQ_MASK
 
 
+def process_label(group: GroupId, index: int) -> str:
+    """`g1.p0` is the first process of group 1."""
+    return f"g{group}.p{index}"
+
+
+def client_name(client: ProcessId) -> str:
+    return f"c{client}"
+
+
 def message_name(message: MessageId) -> str:
     """`m12.7` is message 7 of process 12. An id with no sender in it, as in traces of other programs, is `m7`."""
     if 0 <= message < SEQ_LIMIT:
         return f"m{message}"
     return f"m{sender_of(message)}.{seq_of(message)}" if message > 0 else f"m({message})"
+
+
+def message_named(name: str) -> MessageId:
+    """The id of the message that `message_name` calls so, as people give it back to commands. Plain numbers are ids."""
+    found = _MESSAGE.fullmatch(name)
+    if found is not None:
+        sender, number = int(found[1] or 0), int(found[2])
+        if found[1] is None and number < 1 << 63:
+            return number
+        if sender < CLIENT_ID_LIMIT and number < SEQ_LIMIT:
+            return message_id(sender, number)
+    raise UsageError(f"'{name}' is no message: give its name as `amcast send` or `amcast tail` prints it: m12.7")

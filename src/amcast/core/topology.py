@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .errors import UsageError
-from .ids import GROUP_ID_LIMIT, PROCESS_ID_LIMIT, GroupId, ProcessId
+from .ids import GROUP_ID_LIMIT, PROCESS_ID_LIMIT, GroupId, ProcessId, client_name, process_label
 
 
 class Topology:
@@ -69,8 +69,8 @@ class Topology:
     def name(self, process: ProcessId) -> str:
         group = self._group_of.get(process)
         if group is None:
-            return f"c{process}"
-        return f"g{group}.p{self._groups[group].index(process)}"
+            return client_name(process)
+        return process_label(group, self._groups[group].index(process))
 
     def check_destinations(self, dst: Sequence[GroupId]) -> None:
         for group in dst:

@@ -76,6 +76,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reads_bytes: int = 16 << 20  # what applications told each other: above, it is kept for as short as it can be
     segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
     undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
+    trace_bytes: int = 1_000_000_000  # of the trace of one process: above, the oldest goes; 0: all of it is kept
+    trace_age_s: int = 7 * 86_400  # what was traced before goes; 0: it is kept, whatever its age
     client: ClientLimits = ClientLimits()
 
 
@@ -173,6 +175,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             split_address(entry.address)
             if addresses.count(entry.address) > 1:
                 raise UsageError(f"two processes have the address {entry.address}: each needs a port of its own")
+        if self.limits.trace_bytes < 0 or self.limits.trace_age_s < 0:
+            raise UsageError("limits.trace_bytes and limits.trace_age_s are 0 (no limit) or more")
         self._check_security()
         self._check_groups()
 

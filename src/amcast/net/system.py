@@ -125,6 +125,14 @@ class System:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
+    def size_and_time(self, path: Path) -> tuple[int, int]:
+        """The bytes of a file, and when it was written last, by the wall clock; zeros if it can't be looked at."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return 0, 0
+        return found.st_size, found.st_mtime_ns // 1_000
+
     def names_in(self, folder: Path) -> list[str]:
         """The names of the files in a folder, sorted."""
         return sorted(os.listdir(folder))

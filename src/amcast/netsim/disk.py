@@ -143,6 +143,7 @@ def _rename(names: dict[str, File | Folder], change: tuple[str, File | Folder | 
 class Disk:
     def __init__(self, rng: Random, evidence: PurePath) -> None:
         self.evidence = evidence  # a folder that is always written, and of which nothing is lost
+        self.removed: dict[PurePath, bytes] = {}  # what programs removed from it
         self._rng = rng
         self._root = Folder()
         self.room: int | None = None  # bytes until the disk is full; none: it has enough
@@ -209,7 +210,9 @@ class Disk:
             self.folder(path.parent).sync()
 
     def unlink(self, path: PurePath) -> None:
-        self.file(path)
+        file = self.file(path)
+        if self.evidence in path.parents:
+            self.removed[path] = bytes(file.data)
         self.folder(path.parent).unlink(path.name)
 
     # -- space and failures

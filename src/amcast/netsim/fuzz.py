@@ -113,6 +113,8 @@ def _limits(rng: Random) -> Limits:
         reads_bytes=rng.choice((1, 200, 16 << 20)),
         undurable_bytes=rng.choice((1_000, 64 << 20)),
         segment_bytes=rng.choice((200, 2_000, 64 << 20)),
+        trace_bytes=rng.choice((500, 30_000, 100_000, 0, 1_000_000_000)),
+        trace_age_s=rng.choice((1, 0, 604_800)),
     )
 
 

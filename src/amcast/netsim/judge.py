@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..check import Violation, check_run
 from ..core import GroupId, MessageId, ProcessId, message_name
 from ..description import describe
@@ -15,6 +17,8 @@ from ..trace import Run, RunInfo, read_run
 from .application import Execution
 from .clients import Sender
 from .faults import LOSE_DISK
+
+_DROPPED = "dropped by the limit of"
 
 if TYPE_CHECKING:
     from .run import NodeSimulation
@@ -35,6 +39,22 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     if not found and report.verdict != "pass" and not _lost_evidence(simulation):
         found.append(Violation("evidence", [], [], f"nothing is amiss, but the verdict is {report.verdict}: {report}"))
     return tuple(found), run
+
+
+def judge_bounded(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[Violation, ...]:
+    """Judges a trace of which nodes dropped the beginning. The run must say so, and nothing may fail by it."""
+    complete = simulation.reader is not None and simulation.reader.is_done
+    collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
+    run = read_run(out)
+    report = check_run(run)
+    found = [replace(violation, property=f"bounded-{violation.property}") for violation in report.violations]
+    if report.verdict == "pass" or not any(_DROPPED in word for word in run.info.missing):
+        explanation = f"a part of the trace was dropped, the verdict is {report.verdict}, missing: {run.info.missing}"
+        found.append(Violation("bounded-evidence", [], [], explanation))
+    strange = [word for word in run.info.missing if _DROPPED not in word]
+    if strange and not _lost_evidence(simulation):
+        found.append(Violation("bounded-evidence", [], [], f"nobody dropped this: {strange}"))
+    return tuple(found)
 
 
 def _expected(simulation: NodeSimulation) -> dict[ProcessId, Expected]:

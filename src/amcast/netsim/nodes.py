@@ -78,6 +78,10 @@ class Node:
     def log_bytes(self) -> int:
         return self.machine.disk.bytes_under(self.folder, "log-")
 
+    def trace_bytes(self) -> int:
+        disk = self.machine.disk
+        return sum(len(file.data) for _, file in disk.files_under(disk.evidence))
+
     # -- what an operator does
 
     def format(self) -> None:

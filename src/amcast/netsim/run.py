@@ -22,7 +22,7 @@ from ..trace import Run
 from .clients import Operator, Reader, Sender
 from .faults import KillClient, PoisonedMessage
 from .injection import Injector
-from .judge import judge
+from .judge import judge, judge_bounded
 from .machine import World
 from .nodes import Node, Poison
 from .scenario import NodeScenario
@@ -31,6 +31,7 @@ from .system import SimulatedSystem
 _LOOK_US = 20_000
 _PATIENCE_MAX = 5  # times the scenario's patience, if something still moves
 _SPARE_BYTES = 2 << 20  # above a limit: a turn that begins below it may write a snapshot of everything
+_TRACE_SPARE_BYTES = 16 << 10  # above the limit of a trace: what is written in one turn
 # Nobody waits for messages of a client that was killed. Groups still ask each other for them, with pauses that grow.
 _ORPHANS_US = 4_000_000
 _STOP_US = 15_000_000  # all nodes must have stopped in good order within this time
@@ -163,6 +164,9 @@ class NodeSimulation:
                 self._on_problem("memory", f"at {name} {node.waiting_bytes()} bytes wait for the disk")
             if node.log_bytes() > snapshot_bytes:
                 self._on_problem("disk", f"the record log of {name} has {node.log_bytes()} bytes")
+            trace_limit = self.scenario.limits.trace_bytes
+            if trace_limit and node.trace_bytes() > trace_limit + _TRACE_SPARE_BYTES:
+                self._on_problem("disk", f"the trace of {name} has {node.trace_bytes()} bytes")
 
     def _programs(self) -> list[Sender | Reader]:
         return [*self.senders, *([self.reader] if self.reader else [])]
@@ -209,11 +213,14 @@ class NodeSimulation:
     def _result(self) -> NodeResult:
         scratch = Path(tempfile.mkdtemp(prefix="amcast-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         try:
-            raw = scratch / "raw"
-            raw.mkdir()
+            raw, whole = scratch / "raw", scratch / "whole"
             digest = self._export(raw)
+            shutil.copytree(raw, whole)
+            was_dropped = self._add_removed(whole)
             with use(SimulatedSystem(self.world)):
-                violations, run = judge(self, raw, scratch / "run")
+                violations, run = judge(self, whole, scratch / "run")
+                if was_dropped:
+                    violations += judge_bounded(self, raw, scratch / "bounded")
         finally:
             shutil.rmtree(scratch)
         delivered = {} if self.reader is None else self.reader.delivered
@@ -238,12 +245,21 @@ class NodeSimulation:
     def _export(self, folder: Path) -> hashlib._Hash:
         """The trace folders of all machines as one, as if they had been copied together."""
         digest = hashlib.sha256()
+        folder.mkdir()
         for machine in self.world.machines.values():
             for path, file in machine.disk.files_under(self._trace):
                 (folder / path.name).write_bytes(file.data)
                 digest.update(path.name.encode())
                 digest.update(file.data)
         return digest
+
+    def _add_removed(self, folder: Path) -> bool:
+        """Puts back what nodes dropped of their traces. True if there is any."""
+        removed = [each for machine in self.world.machines.values() for each in machine.disk.removed.items()]
+        for path, data in removed:
+            if not (folder / path.name).exists():
+                (folder / path.name).write_bytes(data)
+        return bool(removed)
 
 
 def _has_ended(sender: Sender) -> bool:

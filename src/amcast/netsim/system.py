@@ -129,6 +129,10 @@ class SimulatedSystem(System):
         data = self.read_file(path)
         return len(data), crc32(data)
 
+    def size_and_time(self, path: Path) -> tuple[int, int]:
+        """Files have no times here: they are as old as this call."""
+        return (len(self.read_file(path)) if self.exists(path) else 0), self.wall_us()
+
     def names_in(self, folder: Path) -> list[str]:
         return sorted(self._program.machine.disk.folder(folder).names)
 

@@ -2,8 +2,9 @@
 
 It sends START to the process that it believes leads each ingress group: one delay, one copy. What is multicast in one
 turn goes into one START, and messages to the same groups become one batch. Only when no answer comes does it send to
-every member of a group. A message keeps its id through all retries, and groups order an id once. Each message carries
-the sequence number below which all of the client's messages are settled, so that groups may forget those.
+every member of a group. What a group had no room for it sends again as the group's answers make room. A message keeps
+its id through all retries, and groups order an id once. Each message carries the sequence number below which all of the
+client's messages are settled, so that groups may forget those.
 
 The sequence numbers of a sender id are many, but not endless. When three quarters are used, the client asks its driver
 for another id. It changes to it when it has no message in flight, since order is kept between messages of one id only.
@@ -120,6 +121,7 @@ class Client(Process):
         self._leader: dict[GroupId, ProcessId] = {}
         self._kept: set[MessageId] = set()  # not settled when they are delivered, but when `release` is called
         self._delivered: dict[MessageId, tuple[Outstanding, AppMessage]] = {}  # of these
+        self._turned_away: dict[GroupId, dict[MessageId, None]] = {}  # by groups that have no room for them
         self._retrying = False
         self.outstanding = 0  # messages
 
@@ -232,6 +234,30 @@ class Client(Process):
             if self._earlier:
                 self._answered([message for message in completed if message.id not in self._delivered])
         return completed
+
+    # -- messages that a group had no room for
+
+    def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None:
+        """A group has too many open messages: it gets these again as its answers make room, or by the retry timer."""
+        self._turned_away.setdefault(group, {}).update(dict.fromkeys(ids))
+
+    def send_turned_away(self, process: ProcessId, answered: int, out: Outbox) -> None:
+        """A process has answered so many messages, and has room for as many."""
+        group = self._topology.group_of(process) if self._turned_away else None
+        waiting = {} if group is None else self._turned_away.get(group, {})
+        again: list[AppMessage] = []
+        while waiting and len(again) < answered:
+            id_ = next(iter(waiting))
+            del waiting[id_]
+            outstanding = self._outstanding.get(id_)
+            if outstanding is not None and outstanding.ingress is None and group in self._silent(outstanding):
+                outstanding.ticks = 0
+                again.append(outstanding.message)
+        if group is not None and not waiting:
+            self._turned_away.pop(group, None)
+        if again:
+            for start in start_all(again):
+                out.send(process, start)
 
     # -- messages that are not over when they are delivered
 

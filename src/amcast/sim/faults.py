@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from ..core import GroupId, ProcessId, Topology, UsageError
+from ..core import GroupId, ProcessId, Topology, UsageError, client_name
 
 
 class Fault(msgspec.Struct, frozen=True, tag_field="what", forbid_unknown_fields=True):
@@ -206,7 +206,8 @@ def _problem(fault: AnyFault, topology: Topology) -> str | None:
         case CrashGroup() if fault.spread_us < 0:
             return "the last member can't restart before the first one: spread_us is 0 or more"
         case Crash() if topology.group_of(fault.process) is None and fault.down_us is not None:
-            return f"client {fault.process} can't restart: it would use its message ids again; leave out down_us"
+            name = client_name(fault.process)
+            return f"client {name} can't restart: it would use its message ids again; leave out down_us"
         case Partition() if not fault.side:
             return "a partition needs at least one process on its side"
         case Reordering() if fault.delay_us < 0:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ..core import GroupId, ProcessId
+from ..core import GroupId, ProcessId, client_name, process_label
 
 RUN_FILE = "run.json"
 
@@ -185,5 +185,5 @@ def process_name(info: RunInfo, process: ProcessId) -> str:
     """`g1.p0` is the first process of group 1; a process in no group is a client, `c7`."""
     for group in info.groups:
         if process in group.processes:
-            return f"g{group.id}.p{group.processes.index(process)}"
-    return f"c{process}"
+            return process_label(group.id, group.processes.index(process))
+    return client_name(process)

@@ -69,6 +69,13 @@ class GrowingRun:
         except OSError as error:
             raise cannot_write(self._folder, "run", error) from error
 
+    def describe(self, info: RunInfo) -> None:
+        """Says something else of the run, such as what is missing, before rows are added."""
+        try:
+            self._describe(info)
+        except OSError as error:
+            raise cannot_write(self._folder, "run", error) from error
+
     def close(self, info: RunInfo) -> None:
         """Ends the run: no rows follow, so `info` may say that it is complete."""
         _refuse_problem(self._folder, info)

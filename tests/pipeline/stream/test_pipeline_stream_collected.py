@@ -8,27 +8,29 @@ from random import Random
 from pyspark.sql import SparkSession
 
 from amcast.net.trace.collect import Collector, collect
-from amcast.net.trace.writer import TraceWriter
+from amcast.net.trace.writer import Bounds, TraceWriter
 from amcast.pipeline.ingest import check_runs, read_runs
 from amcast.pipeline.stream import Event, Watch
 from amcast.trace import FINAL
 from tests.check.traces import Trace, good_trace
 
 EPOCH_US = 1_790_000_000_000_000
+_WHOLE = Bounds()
 
 
 class LiveNodes:
     """The processes of a trace as nodes: each restarts in the middle, and says again what it said just before."""
 
-    def __init__(self, trace: Trace, folder: Path) -> None:
+    def __init__(self, trace: Trace, folder: Path, bounds: Bounds) -> None:
         self._trace = trace
+        self._bounds = bounds
         self._folder = folder
         self._writers = {process: self._writer(process, 0) for process in trace.logs}
 
     def _writer(self, process: int, boot: int) -> TraceWriter:
         group = self._trace.group_of(process)
         assert group is not None
-        return TraceWriter(self._folder, process, group, boot, wire=False)
+        return TraceWriter(self._folder, process, group, boot, wire=False, bounds=self._bounds)
 
     def multicast(self) -> None:
         for writer in self._writers.values():
@@ -53,8 +55,9 @@ class LiveNodes:
             writer.close()
 
 
-def live_run(trace: Trace, tmp_path: Path) -> tuple[LiveNodes, Collector]:
-    return LiveNodes(trace, tmp_path / "raw"), Collector(tmp_path / "raw", tmp_path / "run", lambda sent: trace.info())
+def live_run(trace: Trace, tmp_path: Path, bounds: Bounds = _WHOLE) -> tuple[LiveNodes, Collector]:
+    nodes = LiveNodes(trace, tmp_path / "raw", bounds)
+    return nodes, Collector(tmp_path / "raw", tmp_path / "run", lambda sent: trace.info())
 
 
 def test_a_collected_run_is_watched_while_it_grows(watch_spark: SparkSession, tmp_path: Path) -> None:
@@ -87,6 +90,33 @@ def test_a_collected_run_is_watched_while_it_grows(watch_spark: SparkSession, tm
     runs = read_runs(watch_spark, [str(tmp_path / "run"), str(tmp_path / "whole")])
     assert not runs.quarantined
     assert [run.verdict for run in check_runs(watch_spark, runs)] == ["pass", "pass"]
+
+
+def test_nothing_fails_or_passes_by_what_a_limit_dropped(watch_spark: SparkSession, tmp_path: Path) -> None:
+    """Between two looks the nodes drop what nobody has read: the run says so before the rows that follow."""
+    trace = good_trace(Random(2), groups=2, replicas=2, messages=40)
+    trace.claims = ("timestamps", "fifo")
+    nodes, collector = live_run(trace, tmp_path, Bounds(1_000))
+    events: list[Event] = []
+
+    def look() -> str:
+        return Watch(watch_spark, tmp_path / "run", tmp_path / "checkpoint", events.append).run_once()
+
+    nodes.multicast()
+    for start, stop in ((0, 6), (6, 40)):
+        for position in range(start, stop):
+            nodes.deliver(position, position + 1)
+        collector.step()
+        assert look() == "unknown"
+    nodes.close()
+    assert all("dropped by the limit of 1 kB" in word for word in collector.finish().missing)
+    assert look() == "unknown"
+    assert not [event for event in events if event["event"] == "violation"]
+    assert "dropped by the limit of 1 kB" in events[-1]["reasons"]["agreement"]
+    collect(tmp_path / "raw", tmp_path / "whole", lambda sent: trace.info())
+    runs = read_runs(watch_spark, [str(tmp_path / "run"), str(tmp_path / "whole")])
+    found = [(run.verdict, run.violations) for run in check_runs(watch_spark, runs)]
+    assert found == [("unknown", []), ("unknown", [])]
 
 
 def test_a_wrong_order_in_a_later_file_is_told(watch_spark: SparkSession, tmp_path: Path) -> None:

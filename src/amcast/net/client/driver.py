@@ -90,6 +90,11 @@ class ClientDriver(Outbox):
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> None:
         self.process.on_message(sender, reply, self)
+        self.process.send_turned_away(sender, len(reply.ids), self)
+
+    def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None:
+        self.process.on_turned_away(group, ids)
+        self.on_busy(ids)
 
     def on_reconnected(self, process: ProcessId) -> None:
         self.process.on_reconnected(process, self)

@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
-from ...core import MessageId, ProcessId
-from ..wire.control import Status
+from ...core import MessageId
 from .async_client import AsyncClient, Payload, connect
-from .observer import Delivery, Where
+from .observer import Where
+from .sync_observer import SyncObserver
 
 T = TypeVar("T")
 
 
-class SyncClient:
+class SyncClient(SyncObserver):
     """Used as a context manager; safe to share between threads."""
 
     def __init__(self, client: AsyncClient, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """`loop`: of the client whose connections this one shares."""
+        super().__init__(client, loop)
         self._client = client
-        self._loop = loop or asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
-        if loop is None:
-            self._thread = threading.Thread(target=self._loop.run_forever, name="amcast-client", daemon=True)
-
-    def __enter__(self) -> SyncClient:
-        if self._thread is not None:
-            self._thread.start()
-        try:
-            self._call(self._client.__aenter__())
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._call(self._client.__aexit__(kind, error, trace))
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        if self._thread is None:
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._start(work).result()
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
         """Returns when every destination group has delivered the message."""
@@ -79,16 +43,9 @@ class SyncClient:
         """Has a group decide not to execute the message at this position."""
         self._call(self._client.skip(group, position, timeout))
 
-    @property
-    def groups(self) -> list[str]:
-        return self._client.groups
-
     def session(self) -> SyncClient:
         """Another client on the connections of this one, and in its thread: to be closed before this one."""
         return SyncClient(self._client.session(), self._loop)
-
-    def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
-        return self._call(self._client.status(process, timeout))
 
     def multicast_nowait(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
@@ -96,16 +53,47 @@ class SyncClient:
         """For many messages at a time: the future is done when every destination group has delivered the message."""
         return self._start(self._client.multicast(groups, payload, timeout))
 
-    def deliveries(self, group: str, position: int = 0) -> Iterator[Delivery]:
-        """What a group delivered from a position on, and then what it delivers from now on; blocks for the next."""
-        stream = self._client.deliveries(group, position)
-        try:
-            while True:
-                yield self._call(stream.__anext__())
-        finally:
-            self._call(stream.aclose())
+    def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, Future[None]]:
+        """Like `multicast_nowait`, and tells the message's id at once. The future has no time limit."""
+
+        async def submit() -> tuple[MessageId, Future[None]]:
+            id_, delivered = self._client.submit(groups, payload)
+            return id_, self._start(_until(asyncio.shield(delivered)))
+
+        return self._call(submit())
+
+    def submit_call(
+        self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
+    ) -> tuple[MessageId, Future[dict[str, bytes | None]]]:
+        """Like `call_nowait`, and tells the message's id at once."""
+
+        async def submit() -> tuple[MessageId, Future[dict[str, bytes | None]]]:
+            id_, answer = self._client.submit_call(groups, payload, timeout, key=key)
+            return id_, self._start(answer)
+
+        return self._call(submit())
+
+    @property
+    def uses_new_files(self) -> bool:
+        """Whether all connections were made with the files of now: then older certificates and tokens may go."""
+        return self._client.uses_new_files
 
 
-def connect_sync(where: Where, **settings: Any) -> SyncClient:
+async def _until(done: asyncio.Future[T]) -> T:
+    return await done
+
+
+def connect_sync(
+    where: Where,
+    *,
+    name: str = "client",
+    token: str = "",
+    token_file: str | Path | None = None,
+    certs: str | Path | None = None,
+    region: str = "local",
+    wait: float = 0.0,
+) -> SyncClient:
     """Like `amcast.connect`, for programs without an event loop."""
-    return SyncClient(connect(where, **settings))
+    return SyncClient(
+        connect(where, name=name, token=token, token_file=token_file, certs=certs, region=region, wait=wait)
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...core import BadFrameError, ProcessId
+from ...core import BadFrameError, ProcessId, client_name
 from ...core.codec import FRAME_LIMIT
 from ..layout import difference
 from ..security.access import Rights
@@ -342,7 +342,7 @@ class Connection(FrameProtocol, Caller):
             self.refuse(f"{self._node.name} can't give out client ids now: try another process", elsewhere=True)
         else:
             self.client = ClientService(server, self, hello, rights, account)
-            self.identity = f"client {id_} ({hello.name[:64]})"
+            self.identity = f"client {client_name(id_)} ({hello.name[:64]})"
             self._take_frames(CLIENT_FRAME_LIMIT, self.client.on_frame)
             self._emulate_distance(hello.region)
             ticket = tickets.issue(id_, hello.name)

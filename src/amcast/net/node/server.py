@@ -22,7 +22,7 @@ from ..disk.records import ClosingError, Durability, RecordLog
 from ..layout import layout_of
 from ..security.credentials import ProcessCredentials
 from ..system import system
-from ..trace.writer import TraceWriter
+from ..trace.writer import Bounds, TraceWriter
 from ..wire.acceptor import Acceptor
 from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
 from ..wire.framing import Frame, frame
@@ -154,7 +154,9 @@ class NodeServer:
         if config.trace:
             path = config.path(config.data) / "trace"
             folder = self.folder
-            node.use_trace(TraceWriter(path, node.id, node.group, folder.boot, config.trace_wire, folder.idle))
+            bounds = Bounds(config.limits.trace_bytes, config.limits.trace_age_s)
+            wire = config.trace_wire
+            node.use_trace(TraceWriter(path, node.id, node.group, folder.boot, wire, folder.idle, bounds))
 
     def _make_host(self, machine: Machine, folder: Path) -> Host:
         node, limits = self.node, self.config.limits

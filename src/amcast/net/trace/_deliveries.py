@@ -22,6 +22,8 @@ class CollectedDeliveries:
         self.process = process
         self.group = group
         self.next = 0  # the position after the highest one that it delivered; a received state does not count
+        self.first: int | None = None  # the lowest position that it delivered
+        self.is_compared = True  # False: it delivered something again, and what it delivered before is gone
         self._high_water = (0, 0)
         self._last_us = -(1 << 62)
         self._files: list[RawFile] = []
@@ -37,7 +39,7 @@ class CollectedDeliveries:
             what = f"process {file.process} is in g{file.group} there, and in g{self.group} in another boot"
             raise UsageError(f"{file.path}: {what}: these are traces of two clusters")
         self._files.append(file)
-        self._files.sort(key=lambda file: file.boot)
+        self._files.sort(key=lambda file: (file.boot, file.segment))
 
     def take(self, boots: dict[int, Boot], known: int | None) -> tuple[Rows, int]:
         """The new rows that go into the run, and how many others were repeats.
@@ -56,7 +58,8 @@ class CollectedDeliveries:
         rows = _without_repeated_guesses(rows)
         kept, self._high_water = _new_rows(rows, self._high_water)
         if not kept.all():
-            before = _without_repeated_guesses(np.concatenate([self._taken(file) for file in self._files]))
+            before = _without_repeated_guesses(self._taken(self._files))
+            self._look_what_is_left(before, rows[~kept])
             everything = np.concatenate((before, rows))
             new, _ = _new_rows(everything, (0, 0))
             kept |= _contradictions(everything, new)[len(before) :]
@@ -64,8 +67,16 @@ class CollectedDeliveries:
         repeats = int((~kept & (rows["kind"] != STATE)).sum()) + count - len(rows)
         rows = rows if kept.all() else rows[kept]
         final = rows["pos"][rows["kind"] == FINAL]
-        self.next = max(self.next, int(final.max()) + 1 if len(final) else 0)
+        if len(final):
+            self.next = max(self.next, int(final.max()) + 1)
+            self.first = int(final.min()) if self.first is None else min(self.first, int(final.min()))
         return self._in_time(rows), repeats
+
+    def _look_what_is_left(self, before: Rows, repeats: Rows) -> None:
+        """Repeats are compared with the rows that were taken before: some of these may have been dropped since."""
+        if any(file.is_gone for file in self._files):
+            left, again = (rows["pos"][rows["kind"] == FINAL] for rows in (before, repeats))
+            self.is_compared &= not len(again) or (len(left) > 0 and int(left.min()) <= int(again.min()))
 
     def _in_time(self, rows: Rows) -> Rows:
         """A process recorded its rows in their order. If its clock was set back meanwhile, their times stand still."""
@@ -79,19 +90,29 @@ class CollectedDeliveries:
 
     def _continued(self, file: RawFile, rows: Rows, earlier: list[Rows]) -> Rows:
         """The rows of a file, in which optimistic deliveries get positions after those of earlier boots."""
-        if earlier and file.boot not in self._guesses and (rows["kind"] == OPTIMISTIC).any():
-            before = [self._taken(other) for other in self._files[: len(earlier)]]
-            self._guesses[file.boot] = _Guesses(np.concatenate((*before, *earlier)))
+        others = [other for other in self._files if other.boot < file.boot]
+        if others and file.boot not in self._guesses and (rows["kind"] == OPTIMISTIC).any():
+            before = self._taken(others)
+            is_known = not any(other.is_gone for other in others)
+            self.is_compared &= is_known
+            self._guesses[file.boot] = _Guesses(np.concatenate((before, *earlier[: len(others)])), is_known)
         guesses = self._guesses.get(file.boot)
         if guesses is not None:
-            guesses.renumber(rows, guesses.repeated)
+            segments = [part for other, part in zip(self._files, earlier, strict=False) if other.boot == file.boot]
+            guesses.renumber(rows, guesses.repeated + sum(map(_repeated_guesses, segments)))
         return rows
 
-    def _taken(self, file: RawFile) -> Rows:
-        rows = file.rows_taken()
-        if file.boot in self._guesses:
-            self._guesses[file.boot].renumber(rows, 0)
-        return rows
+    def _taken(self, files: list[RawFile]) -> Rows:
+        """The rows of these files that were taken already."""
+        parts: list[Rows] = [np.zeros(0, PROCESS_DELIVERY)]
+        repeated: dict[int, int] = {}  # guesses that were left out, by boot
+        for file in files:
+            rows = file.rows_taken()
+            if file.boot in self._guesses:
+                self._guesses[file.boot].renumber(rows, repeated.get(file.boot, 0))
+                repeated[file.boot] = repeated.get(file.boot, 0) + _repeated_guesses(rows)
+            parts.append(rows)
+        return np.concatenate(parts)
 
     def _read(self, file: RawFile, boot: Boot) -> Rows:
         rows = file.rows()
@@ -107,7 +128,7 @@ class CollectedDeliveries:
             file.take_rows(taken)
             count -= taken
             if file.boot in self._guesses:
-                self._guesses[file.boot].repeated += int((part["kind"][:taken] == _REPEATED_GUESS).sum())
+                self._guesses[file.boot].repeated += _repeated_guesses(part[:taken])
 
 
 class _Guesses:
@@ -118,7 +139,9 @@ class _Guesses:
     out, and the others get positions after the guesses of earlier boots.
     """
 
-    def __init__(self, earlier: Rows) -> None:
+    def __init__(self, earlier: Rows, is_known: bool = True) -> None:
+        """If some of the earlier rows are not known, nobody can tell which guesses are new: all are left out."""
+        self._is_known = is_known
         earlier = _without_repeated_guesses(earlier)
         new, _ = _new_rows(earlier, (0, 0))
         self._known = np.unique(earlier["msg"][new & (earlier["kind"] != STATE)])
@@ -129,9 +152,13 @@ class _Guesses:
     def renumber(self, rows: Rows, repeated: int) -> None:
         """Gives the guesses in `rows` their positions in the run; `repeated` guesses before them were left out."""
         mine = np.flatnonzero(rows["kind"] == OPTIMISTIC)
-        known = np.isin(rows["msg"][mine], self._known)
+        known = np.isin(rows["msg"][mine], self._known) | (not self._is_known)
         rows["pos"][mine] += self._first - repeated - np.cumsum(known)
         rows["kind"][mine[known]] = _REPEATED_GUESS
+
+
+def _repeated_guesses(rows: Rows) -> int:
+    return int((rows["kind"] == _REPEATED_GUESS).sum())
 
 
 def _without_repeated_guesses(rows: Rows) -> Rows:

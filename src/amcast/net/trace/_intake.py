@@ -18,11 +18,26 @@ from ...core.ids import GROUP_ID_LIMIT
 from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, WireRows, to_tables
 from ...trace.packing import WIRE
 from ...trace.run import Int32s
-from ...trace.schema import CRASH, RESTART, RESTORED
+from ...trace.schema import CRASH, RESTART, RESTORED, process_name
 from ._deliveries import CollectedDeliveries, delivery_columns
-from ._evidence import Expect, Found, missing_evidence
+from ._evidence import Expect, Found, Table, dropped_evidence, missing_evidence
 from ._multicasts import Ids, joined, merged, multicasts_of
-from ._rawfile import CLOSED, FAILED, IDLE, MULTICAST_RUN, OPEN, STATE, Boot, RawFile, Rows, raw_files
+from ._rawfile import (
+    CLOSED,
+    DROPPED,
+    FAILED,
+    FLUSH_ORDER,
+    IDLE,
+    MULTICAST_RUN,
+    OPEN,
+    STATE,
+    Boot,
+    Dropped,
+    Header,
+    RawFile,
+    Rows,
+    raw_files,
+)
 from .clients import CAME, LEFT, ClientEnds, ClientWord
 
 _T = TypeVar("_T")
@@ -64,8 +79,8 @@ class Intake:
         self._kinds = _Kinds()
         self._boots: dict[ProcessId, dict[int, Boot]] = {}  # by their numbers
         self._restarted: set[tuple[ProcessId, int]] = set()  # boots that are recorded as a crash and a restart
-        self._ends: dict[RawFile, bytes] = {}  # how files ended, at the end
         self._idle: dict[ProcessId, frozenset[int]] = {}
+        self._dropped: dict[ProcessId, Dropped] = {}  # by their nodes' word
         self._clients = ClientEnds()
         self._epoch_us: int | None = None
 
@@ -81,19 +96,29 @@ class Intake:
         extra = {**info.extra, "regions": {**info.extra.get("regions", {}), **regions}}
         return msgspec.structs.replace(info, missing=(*info.missing, *missing), extra=extra)
 
+    def dropped(self, info: RunInfo) -> tuple[str, ...]:
+        """What was dropped before it was taken in, so far, in words."""
+        found = sorted(self._found().items())
+        return tuple(word for process, mine in found for word in dropped_evidence(process_name(info, process), mine))
+
     def _found(self) -> dict[ProcessId, Found]:
-        boots: dict[ProcessId, dict[int, dict[str, bytes]]] = {}
-        for file, end in self._ends.items():
-            boots.setdefault(file.process, {}).setdefault(file.boot, {})[file.table] = end
+        boots: dict[ProcessId, dict[int, dict[int, dict[str, Table]]]] = {}
+        for file in self._files.values():
+            segments = boots.setdefault(file.process, {}).setdefault(file.boot, {})
+            segments.setdefault(file.segment, {})[file.table] = Table(file.end, file.has_rows, file.is_whole)
         none = CollectedDeliveries(0, 0)
-        return {
-            process: Found(tables, self._delivered.get(process, none).end, self._idle.get(process, frozenset()))
-            for process, tables in boots.items()
-        }
+        found = {}
+        for process, mine in boots.items():
+            delivered = self._delivered.get(process, none)
+            idle, dropped = self._idle.get(process, frozenset()), self._dropped.get(process)
+            found[process] = Found(mine, delivered.end, idle, dropped, delivered.first, delivered.is_compared)
+        return found
 
     def take(self, is_last: bool) -> dict[str, pa.Table]:
         try:
-            self._discover()
+            self._discover(is_last)
+            for file in self._files.values():
+                file.look()
             # Each node writes causes first, multicasts before deliveries. Reading in reverse order misses no cause.
             deliveries, faults = self._take_deliveries(is_last)
             multicasts = self._take_multicasts()
@@ -113,16 +138,42 @@ class Intake:
         by_time = sorted(faults, key=lambda fault: fault.t_us)
         return to_tables(multicasts, deliveries, wire, [replace(fault, t_us=fault.t_us - epoch) for fault in by_time])
 
-    def _discover(self) -> None:
+    def _discover(self, is_last: bool) -> None:
+        found: dict[tuple[ProcessId, int, int], list[RawFile]] = {}
         for file in raw_files(self._folder, self._files):
-            self._files[file.path.name] = file
-            self._boots.setdefault(file.process, {}).setdefault(file.boot, Boot())
-            if file.table == "deliveries":
-                self._delivered.setdefault(file.process, CollectedDeliveries(file.process, file.group)).add(file)
+            found.setdefault((file.process, file.boot, file.segment), []).append(file)
+        for (process, boot, segment), files in sorted(found.items()):
+            if is_last or self._is_there(process, boot, segment, files, found):
+                for file in files:
+                    self._add(file)
+
+    def _add(self, file: RawFile) -> None:
+        self._files[file.path.name] = file
+        self._boots.setdefault(file.process, {}).setdefault(file.boot, Boot())
+        if file.table == "deliveries":
+            self._delivered.setdefault(file.process, CollectedDeliveries(file.process, file.group)).add(file)
+
+    def _is_there(
+        self,
+        process: ProcessId,
+        boot: int,
+        segment: int,
+        files: list[RawFile],
+        found: Iterable[tuple[ProcessId, int, int]],
+    ) -> bool:
+        """Whether a segment can be read. One that is just being begun waits, and so do those that follow it.
+
+        A boot that has ended will not go on with what it began.
+        """
+        if any(one == process and other > boot for one, other, _ in found):
+            return True
+        before = Header("deliveries", process, files[0].group, boot, segment - 1).file_name
+        is_next = segment == 0 or before in self._files or not (self._folder / before).exists()
+        return is_next and len(files) == len(FLUSH_ORDER)
 
     def _files_of(self, table: str) -> list[RawFile]:
         found = [file for file in self._files.values() if file.table == table]
-        return sorted(found, key=lambda file: (file.process, file.boot))
+        return sorted(found, key=lambda file: (file.process, file.boot, file.segment))
 
     # ---------------------------------------------------------------------------------------- the tables
 
@@ -178,6 +229,9 @@ class Intake:
                     boots = _decode(file, detail.encode(), frozenset[int])
                     self._idle[file.process] = self._idle.get(file.process, frozenset()) | boots
                     continue
+                if what == DROPPED:  # later words cover earlier ones
+                    self._dropped[file.process] = _decode(file, detail.encode(), Dropped)
+                    continue
                 if abs(t_us) >= _TIME_LIMIT:
                     raise file.damaged(f"{t_us} is no time")
                 if what in (CAME, LEFT):
@@ -207,14 +261,14 @@ class Intake:
     def _close(self) -> list[Fault]:
         """Looks at how files ended: which processes failed to write rows, and who crashed at last."""
         torn = sum(file.bytes_left for file in self._files.values())
-        ends = self._ends = {file: file.end for file in self._files.values()}
-        failed = {file.process for file, end in ends.items() if end == FAILED}
+        failed = {file.process for file in self._files.values() if file.end == FAILED}
         self.report = replace(self.report, torn_bytes=torn, stopped=tuple(sorted(failed)))
         faults = []
         closed: dict[ProcessId, int] = {}  # the last boots of processes that ended in good order
+        found = self._found()
         for process, boots in sorted(self._boots.items()):
             boot = max(boots)
-            mine = {end for file, end in ends.items() if (file.process, file.boot) == (process, boot)}
+            mine = {table.end for table in found[process].last.values()}
             if OPEN in mine and boots[boot].has_rows:
                 faults.append(Fault(process, boots[boot].last, CRASH, ""))
             elif mine == {CLOSED}:

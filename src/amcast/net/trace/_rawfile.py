@@ -1,4 +1,7 @@
-"""Raw files, which nodes trace into: `<table>.<process>.<boot>.raw`, a header, then rows in the order of recording.
+"""Raw files, which nodes trace into: a header, then rows in the order of recording.
+
+    deliveries.0.1.raw             the table, the process, its boot; the first segment of that boot
+    deliveries.0.1.7.raw           segment 7
 
     multicasts, deliveries, wire   rows of a fixed size; what is left at the end of the file is a torn row
     faults, kinds                  lines of JSON; a last one without a line feed is torn
@@ -9,6 +12,10 @@ there. Such rows stand for a run of `count` messages with consecutive ids and pa
 a state instead of deliveries (`STATE`). `kinds` has the names of the wire messages that are numbers in `wire`, in the
 order of numbers.
 
+A boot goes on in a new segment when one is full: a new file for each table. Files of the one before are marked ROTATED
+when those of the next are there, so that it is seen if the end of a boot is missing. `_retention.py` says which
+segments are dropped.
+
 A node writes its tables in the order of `FLUSH_ORDER`, causes first, and before anything leaves for other processes. So
 a reader that opens the tables in reverse order, deliveries first, finds the multicast of each delivery that it saw.
 """
@@ -18,10 +25,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,19 +42,23 @@ MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("c
 DELIVERY_RUN = np.dtype([*PROCESS_DELIVERY.descr, ("count", "<i4")])
 STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
 
-IDLE = "idle"  # a word in `faults`: boots before this one that ended before the process took part in anything
+# Words in `faults` that do not go into the run.
+IDLE = "idle"  # boots before this one that ended before the process took part in anything
+DROPPED = "dropped"  # which of the oldest segments were removed on purpose: a `Dropped`
 
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
 ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
 
 MAGIC = b"amctrace"
-VERSION = 4
-_HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
+VERSION = 5
+_HEADER = Struct("<8sHBBiiii")  # magic, version, table, how it ended, process, group, boot, segment
 HEADER_BYTES = _HEADER.size
+_OLDER = 4  # had no segments: a file was a whole boot
+_OLDER_HEADER = Struct("<8sHBBiii")
 END_AT = 11  # the byte of the header that says how the file ended; overwriting it needs no space on a full disk
-OPEN, CLOSED, FAILED = b"\0", b"\1", b"\2"  # FAILED: a write failed, and rows are missing
+OPEN, CLOSED, FAILED, ROTATED = b"\0", b"\1", b"\2", b"\3"  # FAILED: a write failed, and rows are missing
 
-_NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})\.raw")
+_NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})(?:\.([1-9]\d{0,8}))?\.raw")
 
 Rows = npt.NDArray[np.void]
 Mask = npt.NDArray[np.bool_]
@@ -68,25 +81,41 @@ class Header(NamedTuple):
     process: ProcessId
     group: GroupId
     boot: int
+    segment: int = 0
 
     @property
     def file_name(self) -> str:
-        return f"{self.table}.{self.process}.{self.boot}.raw"
+        return f"{self.table}.{self.process}.{self.boot}{f'.{self.segment}' if self.segment else ''}.raw"
 
     def encode(self) -> bytes:
-        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], self.process, self.group, self.boot)
+        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], *self[1:])
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Everything that a process traced up to this segment was removed on purpose, and by which limit."""
+
+    boot: int
+    segment: int
+    limit: str  # in words: "the limit of 1 GB"
 
 
 class RawFile:
-    """One raw file, which may still grow. Its rows are taken once: it remembers up to where."""
+    """One raw file, which may still grow. Its rows are taken once: it remembers up to where.
 
-    def __init__(self, path: Path, header: Header) -> None:
+    It may also be dropped by its node while it is read: then it has no more rows, and `is_gone`.
+    """
+
+    def __init__(self, path: Path, header: Header, header_bytes: int = HEADER_BYTES) -> None:
         self.path = path
         self.table = header.table
         self.process = header.process
         self.group = header.group
         self.boot = header.boot
-        self._taken = HEADER_BYTES
+        self.segment = header.segment
+        self.is_gone = False
+        self.end = OPEN  # how it ended, as of the last `look`
+        self._begin = self._taken = header_bytes
+        self._end_at: int | None = None  # its size, once it has ended
         self._run_ends = np.zeros(0, np.int64)  # the deliveries up to the end of each run in the last `rows`
 
     def rows(self) -> Rows:
@@ -99,7 +128,7 @@ class RawFile:
 
     def rows_taken(self) -> Rows:
         """The rows that are taken already."""
-        rows = self._read(HEADER_BYTES, self._taken)
+        rows = self._read(self._begin, self._taken)
         return self._expanded(rows) if self.table == "deliveries" else rows
 
     def take_rows(self, count: int) -> None:
@@ -126,38 +155,62 @@ class RawFile:
 
     def take_lines(self) -> list[bytes]:
         size = self._size()
-        with self.path.open("rb") as file:
+        data = b""
+        with self._unless_gone(), self.path.open("rb") as file:
             file.seek(self._taken)
-            whole, feed, _ = file.read(size - self._taken).rpartition(b"\n")
+            data = file.read(size - self._taken)
+        whole, feed, _ = data.rpartition(b"\n")
         self._taken += len(whole) + len(feed)
         return whole.split(b"\n") if feed else []
+
+    @property
+    def has_rows(self) -> bool:
+        return self._taken > self._begin
 
     @property
     def bytes_left(self) -> int:
         return self._size() - self._taken
 
     @property
-    def end(self) -> bytes:
-        with self.path.open("rb") as file:
+    def is_whole(self) -> bool:
+        """False if it was gone before all its rows were taken, or may have been."""
+        return not self.is_gone or self._end_at == self._taken
+
+    def look(self) -> None:
+        """Looks how it ended. If it has, the rows that are read after this are its last ones."""
+        with self._unless_gone(), self.path.open("rb") as file:
             file.seek(END_AT)
-            return file.read(1)
+            self.end = file.read(1)
 
     def damaged(self, what: str) -> UsageError:
         return UsageError(f"{self.path} is damaged: {what}; copy it again, or leave this run out")
 
     def _size(self) -> int:
-        size = self.path.stat().st_size
+        size = self._taken
+        with self._unless_gone():
+            size = self.path.stat().st_size
+            if self.end in (CLOSED, ROTATED):
+                self._end_at = size
         if size < self._taken:
             raise self.damaged("it became shorter while it was read")
         return size
 
     def _read(self, start: int, stop: int) -> Rows:
         row = ROWS[self.table]
+        rows: Rows = np.empty(0, row)
         try:
-            rows: Rows = np.fromfile(self.path, row, (stop - start) // row.itemsize, offset=start)
+            with self._unless_gone():
+                rows = np.fromfile(self.path, row, (stop - start) // row.itemsize, offset=start)
         except MemoryError as error:
             raise self.damaged(f"no memory holds its {stop - start:,} bytes") from error
         return rows
+
+    @contextmanager
+    def _unless_gone(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            self.is_gone = True
 
 
 class Boot:
@@ -185,26 +238,37 @@ def raw_files(folder: Path, known: dict[str, RawFile]) -> Iterator[RawFile]:
                 file = _open(folder / entry.name)
                 if file is not None:
                     found.append(file)
-    yield from sorted(found, key=lambda file: (file.process, file.boot, file.table))
+    yield from sorted(found, key=lambda file: (file.process, file.boot, file.segment, file.table))
+
+
+def segment_of(name: str) -> tuple[str, ProcessId, int, int] | None:
+    """The table, the process, the boot and the segment that a file has by its name; None if it is no raw file."""
+    found = _NAME.fullmatch(name)
+    if found is None or found[1] not in FLUSH_ORDER:
+        return None
+    return found[1], int(found[2]), int(found[3]), int(found[4] or 0)
 
 
 def _open(path: Path) -> RawFile | None:
-    """None if it has no header: it was created a moment ago, or on a full disk."""
+    """None if it has no header: it was created a moment ago, or on a full disk. Or if its node has just dropped it."""
     foreign = UsageError(f"{path} is not a trace file of a node: remove it")
-    name = _NAME.fullmatch(path.name)
-    if name is None or name[1] not in FLUSH_ORDER or not path.is_file():
+    if segment_of(path.name) is None or (os.path.lexists(path) and not path.is_file()):
         raise foreign
-    with path.open("rb") as file:
-        data = file.read(HEADER_BYTES)
-    if len(data) < HEADER_BYTES:
+    try:
+        with path.open("rb") as file:
+            data = file.read(HEADER_BYTES)
+    except FileNotFoundError:
+        return None
+    version = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 2], "little")
+    layout = _OLDER_HEADER if version == _OLDER else _HEADER
+    if len(data) < layout.size:
         return None
     if not data.startswith(MAGIC):
         raise foreign
-    fields: tuple[Any, ...] = _HEADER.unpack(data)
-    _, version, number, _, process, group, boot = fields
-    if version != VERSION:
+    if version not in (VERSION, _OLDER):
         raise UsageError(f"{path} was written by another version of amcast: collect it with that one")
-    header = Header(FLUSH_ORDER[number] if number < len(FLUSH_ORDER) else "?", process, group, boot)
+    fields: tuple[Any, ...] = layout.unpack(data[: layout.size])
+    header = Header(FLUSH_ORDER[fields[2]] if fields[2] < len(FLUSH_ORDER) else "?", *fields[4:])
     if header.file_name != path.name:
         raise UsageError(f"{path} is {header.file_name} by its header: give it its name back")
-    return RawFile(path, header)
+    return RawFile(path, header, layout.size)

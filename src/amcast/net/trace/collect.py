@@ -8,6 +8,7 @@
 - A client that left for good with messages unanswered is recorded as a crash of that client.
 - What should have been recorded and was not (a process, a boot, the last deliveries) is listed in `run.json`, and no
   checker lets such a run pass. What should be there, the caller knows: `Expect`.
+- So is what a node dropped to keep its trace within its limits, unless it was taken in before.
 - A torn last row is dropped. Rows are written before anything leaves for other processes, so nobody saw its effects.
 - Times are relative to the earliest one.
 
@@ -19,6 +20,8 @@ earliest one of the first step that found any.
 from __future__ import annotations
 
 from pathlib import Path
+
+import msgspec
 
 from ...trace import GrowingRun, write_run
 from ._evidence import Boots, Expect, Expected
@@ -46,15 +49,25 @@ class Collector:
     ) -> None:
         self._intake = Intake(Path(raw_folder), expect)
         self._describe = describe
-        self._run = GrowingRun(out_folder, describe(()))
+        self._info = describe(())
+        self._run = GrowingRun(out_folder, self._info)
 
     def step(self) -> CollectReport:
-        """Reports on all steps so far."""
-        self._run.append(self._intake.take(is_last=False))
+        """Reports on all steps so far. If rows are missing, `run.json` says so before those that follow are there."""
+        tables = self._intake.take(is_last=False)
+        dropped = self._intake.dropped(self._info)
+        if dropped != self._info.missing:
+            self._info = msgspec.structs.replace(self._info, missing=dropped)
+            self._run.describe(self._info)
+        self._run.append(tables)
         return self._intake.report
 
     def finish(self) -> CollectReport:
         """Takes in the rest, when all nodes have ended, and describes the whole run in `run.json`."""
-        self._run.append(self._intake.take(is_last=True))
-        self._run.close(self._intake.description(self._describe))
+        tables = self._intake.take(is_last=True)
+        info = self._intake.description(self._describe)
+        if info.missing != self._info.missing:
+            self._run.describe(msgspec.structs.replace(self._info, missing=info.missing))
+        self._run.append(tables)
+        self._run.close(info)
         return self._intake.report

@@ -4,15 +4,20 @@ A node calls `flush` at the end of each turn of its event loop, before anything 
 whatever others have seen of the node is in the kernel, and `kill -9` does not lose it. Deliveries of the turn that was
 interrupted are lost here, but the process delivers them again after its restart. `collect` turns the files into a run.
 
+The trace is written in segments, and the oldest are dropped when a limit is passed (`_retention.py`). A new segment
+begins at the end of a turn, when everything of the turn is written: a crash meanwhile loses no row.
+
 Tracing never stops a node. When a write fails, as on a full disk, tracing ends, `failed` says why, and a mark in the
 files says that rows are missing.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,9 +28,26 @@ from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
 from ..system import system
-from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, IDLE, MAGIC, MULTICAST_RUN, STATE, Header
+from ._rawfile import (
+    CLOSED,
+    DELIVERY_RUN,
+    DROPPED,
+    END_AT,
+    FAILED,
+    FLUSH_ORDER,
+    IDLE,
+    MAGIC,
+    MULTICAST_RUN,
+    ROTATED,
+    STATE,
+    Header,
+)
+from ._retention import Bounds, Retention
+
+__all__ = ["Bounds", "TraceWriter"]
 
 _NO_FILE = -1
+_WHOLE = Bounds()
 
 _pack_multicasts = packer(MULTICAST_RUN)
 _pack_deliveries = packer(DELIVERY_RUN)
@@ -36,7 +58,14 @@ class TraceWriter:
     """Traces one boot of one process, with the times of its own clock. The group of a client is -1."""
 
     def __init__(
-        self, folder: Path, process: ProcessId, group: GroupId, boot: int, wire: bool, idle: Sequence[int] = ()
+        self,
+        folder: Path,
+        process: ProcessId,
+        group: GroupId,
+        boot: int,
+        wire: bool,
+        idle: Sequence[int] = (),
+        bounds: Bounds = _WHOLE,
     ) -> None:
         """`idle`: earlier boots that did nothing. A folder that is set back forgets them, a trace does not."""
         self.failed: str | None = None
@@ -47,11 +76,16 @@ class TraceWriter:
         self._faults: list[bytes] = []
         self._multicasts: list[bytes] = []
         self._deliveries: list[bytes] = []
-        self._files: list[tuple[int, list[bytes]]] = []
+        self._files: list[_File] = []
         self._folder = folder
-        self._open(process, group, boot)
+        self._process, self._group, self._boot, self._segment = process, group, boot, 0
+        self._bounds = bounds
+        self._retention = Retention(folder, process, bounds)
+        self._refuse_other_boot()
+        self._open()
         if idle:
             self.fault(IDLE, msgspec.json.encode(idle).decode(), 0)
+        self._drop_old()
 
     def multicast(
         self,
@@ -117,24 +151,70 @@ class TraceWriter:
         self._faults.append(msgspec.json.encode((t_us, what, detail)) + b"\n")
 
     def flush(self) -> None:
-        for file, rows in self._files:
+        for file in self._files:
+            rows = file.rows
             if rows:
                 self._write(file, rows[0] if len(rows) == 1 else b"".join(rows))
                 rows.clear()
+                self._is_used = True
+        if self._is_full():
+            self._rotate()
 
     def close(self) -> None:
         """Marks an orderly end: files without this mark are those of a crash."""
         self.flush()
         if self.failed is None:
             self._mark(CLOSED)
-        for file, _ in self._files:
-            if file != _NO_FILE:
-                system().close(file)
-        self._files = []
+        self._close_files()
+
+    # ------------------------------------------------------------------------------------------- segments
+
+    def _is_full(self) -> bool:
+        bounds = self._bounds
+        if not bounds.bytes or self.failed is not None or not self._files:
+            return False
+        if sum(file.size for file in self._files) >= bounds.segment_bytes:
+            return True
+        return bounds.segment_us > 0 and abs(system().wall_us() - self._begun_us) >= bounds.segment_us
+
+    def _rotate(self) -> None:
+        """The files of the next segment are there before those of this one say that it has ended."""
+        if not self._is_used:
+            self._begun_us = system().wall_us()
+        else:
+            ended = self._files
+            self._segment += 1
+            self._numbers.clear()
+            self._open()
+            self._mark(ROTATED if self.failed is None else FAILED, ended)
+            for file in ended:
+                system().close(file.fd)
+            files = [(file.path, file.size) for file in ended]
+            self._retention.add(self._boot, self._segment - 1, files, system().wall_us())
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        due = self._retention.due(system().wall_us()) if self._bounds.bytes else None
+        if due is None or self.failed is not None:
+            return
+        self.fault(DROPPED, msgspec.json.encode(due).decode(), 0)
+        for file in self._files:
+            if file.table == "faults":
+                self._write(file, b"".join(file.rows))
+                file.rows.clear()
+        if self.failed is None:  # otherwise nobody would know why they are gone
+            self._retention.drop(due)
 
     # ---------------------------------------------------------------------------------------------- files
 
-    def _open(self, process: ProcessId, group: GroupId, boot: int) -> None:
+    def _refuse_other_boot(self) -> None:
+        """Two nodes have the same id, or two boots the same number."""
+        for path in self._retention.files_of(self._boot)[:1]:
+            _mark_broken(path)
+            self._stop(FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)))
+
+    def _open(self) -> None:
+        """Opens the files of a segment."""
         buffers = {
             "kinds": self._kinds,
             "wire": self._wire,
@@ -142,33 +222,36 @@ class TraceWriter:
             "multicasts": self._multicasts,
             "deliveries": self._deliveries,
         }
+        self._begun_us = system().wall_us()
+        self._is_used = False  # nothing is in it but the word of what was dropped
+        self._files = []
         for table in FLUSH_ORDER:
-            header = Header(table, process, group, boot)
-            self._files.append((self._create(header), buffers[table]))
+            header = Header(table, self._process, self._group, self._boot, self._segment)
+            self._files.append(_File(table, self._folder / header.file_name, buffers[table]))
+            self._create(self._files[-1], header)
 
-    def _create(self, header: Header) -> int:
-        """Fails if the file exists: two nodes have the same id, or two boots the same number."""
-        if self.failed is not None:
-            return _NO_FILE
-        path = self._folder / header.file_name
-        try:
-            system().mkdir(self._folder)
-            file = system().open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        except OSError as error:
-            if isinstance(error, FileExistsError):
-                _mark_broken(path)
-            self._stop(error)
-            return _NO_FILE
-        self._write(file, header.encode())
-        return file
-
-    def _write(self, file: int, data: bytes) -> None:
+    def _create(self, file: _File, header: Header) -> None:
+        """Fails if the file exists."""
         if self.failed is not None:
             return
         try:
-            written = system().write(file, data)
+            system().mkdir(self._folder)
+            file.fd = system().open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except OSError as error:
+            if isinstance(error, FileExistsError):
+                _mark_broken(file.path)
+            self._stop(error)
+            return
+        self._write(file, header.encode())
+
+    def _write(self, file: _File, data: bytes) -> None:
+        if self.failed is not None:
+            return
+        try:
+            written = system().write(file.fd, data)
             while written < len(data):
-                written += system().write(file, data[written:])
+                written += system().write(file.fd, data[written:])
+            file.size += written
         except OSError as error:
             self._stop(error)
 
@@ -176,10 +259,27 @@ class TraceWriter:
         self.failed = f"{error.filename or self._folder}: tracing stopped: {error.strerror or error}"
         self._mark(FAILED)
 
-    def _mark(self, end: bytes) -> None:
-        for file, _ in self._files:
+    def _mark(self, end: bytes, files: Sequence[_File] | None = None) -> None:
+        for file in self._files if files is None else files:
             with suppress(OSError):
-                system().pwrite(file, end, END_AT)
+                system().pwrite(file.fd, end, END_AT)
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            if file.fd != _NO_FILE:
+                system().close(file.fd)
+        self._files = []
+
+
+@dataclass
+class _File:
+    """A raw file of the segment that is being written."""
+
+    table: str
+    path: Path
+    rows: list[bytes]  # that are to be written
+    fd: int = _NO_FILE
+    size: int = 0
 
 
 def _mark_broken(path: Path) -> None:

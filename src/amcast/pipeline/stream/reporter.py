@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...check import Verdict, Violation
 from ...check.report import CUT_SHORT, Findings, listing, not_recorded, worst
-from ...core import ProcessId
+from ...core import ProcessId, client_name, process_label
 from ...trace.schema import RunInfo
 from .state import WatchState
 
@@ -21,7 +21,9 @@ class Reporter(Findings):
         super().__init__(info.missing, state.verdicts, state.reasons, state.violations)
         self._state = state
         self._names = {
-            process: f"g{group.id}.p{index}" for group in info.groups for index, process in enumerate(group.processes)
+            process: process_label(group.id, index)
+            for group in info.groups
+            for index, process in enumerate(group.processes)
         }
         for name in ONLINE:
             state.verdicts.setdefault(name, "pass")
@@ -31,7 +33,7 @@ class Reporter(Findings):
         self.look_for_evidence(info)
 
     def look_for_evidence(self, info: RunInfo) -> None:
-        """A run tells at its end what was not recorded of it."""
+        """A run tells what was not recorded of it, at the latest at its end."""
         self.not_recorded = not_recorded(info.missing)
         if self.not_recorded is not None:
             self.unjudged(self.not_recorded)
@@ -50,7 +52,7 @@ class Reporter(Findings):
         return found
 
     def name(self, process: ProcessId) -> str:
-        return self._names.get(process, f"c{process}")
+        return self._names.get(process, client_name(process))
 
     def listing(self, processes: list[ProcessId]) -> str:
         return listing([self.name(process) for process in processes])

@@ -79,6 +79,10 @@ class Verifier:
             track = self.state.tracks[key] = Track(process, kind, self._group_of.get(process))
         return track
 
+    def look_for_evidence(self, info: RunInfo) -> None:
+        """A run says what is missing of it before the rows that follow arrive."""
+        self._report.look_for_evidence(info)
+
     def feed(self, arrived: Arrived) -> list[Violation]:
         """Takes the rows of one trigger. One without rows counts too, since `patience` is a number of triggers."""
         self.state.tick += 1

@@ -156,6 +156,7 @@ class Watch:
             if self._is_closed:
                 raise UsageError("the watch is over")  # without an error Spark would count the batch as done
             self._batches += 1
+            self._verifier.look_for_evidence(self._reread())
             found = self._verifier.feed(rows)
             self.state.batch = batch
             self._commit("batch", found, written_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, ProcessId, Topology, Wire, encode
+from ...core import AppMessage, GroupId, MessageId, ProcessId, Topology, Wire, client_name, encode
 from .._messages import IngressMessage
 
 Time = int  # microseconds of some process's clock; with the group that gave it, a timestamp
@@ -30,7 +30,8 @@ def _problem_with_stamp(client: ProcessId, time: Time, group: GroupId, topology:
     if not 0 <= time < _TIME_LIMIT:
         return f"{time} is not the time of a clock"
     home = home_of(client, topology)
-    return None if group == home else f"the messages of client {client} belong to g{home}, not to g{group}"
+    name = client_name(client)
+    return None if group == home else f"the messages of client {name} belong to g{home}, not to g{group}"
 
 
 def believed(time: Time, now_us: int) -> Time:
