@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...core import ProcessId
 from ...trace import RunInfo
 from ...trace.schema import process_name
-from ._rawfile import CLOSED, FAILED, FLUSH_ORDER
+from ._rawformat import CLOSED, FAILED, FLUSH_ORDER
 
 
 class Boots(NamedTuple):

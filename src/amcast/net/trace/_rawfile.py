@@ -1,17 +1,4 @@
-"""Raw files, which nodes trace into: `<table>.<process>.<boot>.raw`, a header, then rows in the order of recording.
-
-    multicasts, deliveries, wire   rows of a fixed size; what is left at the end of the file is a torn row
-    faults, kinds                  lines of JSON; a last one without a line feed is torn
-
-A multicast is a row for each of its destinations. `left` says how many follow, so that it is seen whether all are
-there. Such rows stand for a run of `count` messages with consecutive ids and payloads of the same size. A row of
-`deliveries` stands for a run too: ids, positions and timestamps rise by one. It may also say that the process received
-a state instead of deliveries (`STATE`). `kinds` has the names of the wire messages that are numbers in `wire`, in the
-order of numbers.
-
-A node writes its tables in the order of `FLUSH_ORDER`, causes first, and before anything leaves for other processes. So
-a reader that opens the tables in reverse order, deliveries first, finds the multicast of each delivery that it saw.
-"""
+"""Reads raw files, whose form is in `_rawformat.py`."""
 
 from __future__ import annotations
 
@@ -19,32 +6,28 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...core import BATCH_LIMIT, GroupId, ProcessId, UsageError
+from ...core import BATCH_LIMIT, UsageError
 from ...trace import NULL
-from ...trace.packing import MULTICAST, PROCESS_DELIVERY, WIRE
+from ...trace.packing import PROCESS_DELIVERY, WIRE
+from ...trace.run import row_type
+from ._rawformat import (
+    DELIVERY_RUN,
+    END_AT,
+    FLUSH_ORDER,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    MULTICAST_RUN,
+    VERSION,
+    Header,
+)
 
-MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
-DELIVERY_RUN = np.dtype([*PROCESS_DELIVERY.descr, ("count", "<i4")])
-STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
-
-IDLE = "idle"  # a word in `faults`: boots before this one that ended before the process took part in anything
-
-FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
-ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
-
-MAGIC = b"amctrace"
-VERSION = 4
-_HEADER = Struct("<8sHBBiii")  # magic, version, table, how it ended, process, group, boot
-HEADER_BYTES = _HEADER.size
-END_AT = 11  # the byte of the header that says how the file ended; overwriting it needs no space on a full disk
-OPEN, CLOSED, FAILED = b"\0", b"\1", b"\2"  # FAILED: a write failed, and rows are missing
-
+ROWS = {"wire": row_type(WIRE), "multicasts": row_type(MULTICAST_RUN), "deliveries": row_type(DELIVERY_RUN)}
 _NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})\.raw")
 
 Rows = npt.NDArray[np.void]
@@ -61,20 +44,6 @@ def steps_of(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
     ends = np.cumsum(counts, dtype=np.int64)
     steps: npt.NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
     return steps
-
-
-class Header(NamedTuple):
-    table: str
-    process: ProcessId
-    group: GroupId
-    boot: int
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.table}.{self.process}.{self.boot}.raw"
-
-    def encode(self) -> bytes:
-        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], self.process, self.group, self.boot)
 
 
 class RawFile:
@@ -115,8 +84,8 @@ class RawFile:
         if not are_counts(counts):
             raise self.damaged("there is a row in it that is no delivery")
         steps = steps_of(counts)
-        rows = np.empty(len(steps), PROCESS_DELIVERY)
-        for name in PROCESS_DELIVERY.names or ():
+        rows = np.empty(len(steps), row_type(PROCESS_DELIVERY))
+        for name, _ in PROCESS_DELIVERY:
             rows[name] = np.repeat(runs[name], counts)
         if len(rows) > len(runs):
             rows["pos"] += steps
@@ -200,7 +169,7 @@ def _open(path: Path) -> RawFile | None:
         return None
     if not data.startswith(MAGIC):
         raise foreign
-    fields: tuple[Any, ...] = _HEADER.unpack(data)
+    fields: tuple[Any, ...] = HEADER.unpack(data)
     _, version, number, _, process, group, boot = fields
     if version != VERSION:
         raise UsageError(f"{path} was written by another version of amcast: collect it with that one")

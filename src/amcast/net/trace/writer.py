@@ -23,7 +23,7 @@ from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
 from ..system import system
-from ._rawfile import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, IDLE, MAGIC, MULTICAST_RUN, STATE, Header
+from ._rawformat import CLOSED, DELIVERY_RUN, END_AT, FAILED, FLUSH_ORDER, IDLE, MAGIC, MULTICAST_RUN, STATE, Header
 
 _NO_FILE = -1
 
