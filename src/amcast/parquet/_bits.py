@@ -47,37 +47,48 @@ def _values_at(padded: bytes, position: Signed, width: int | Unsigned) -> Unsign
     return result
 
 
-def _unpack(data: bytes, width: int, count: int) -> Ints:
-    if width in _WHOLE:
-        return np.frombuffer(data, _WHOLE[width], count)
-    if width == 1:
-        return np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
-    return _values_at(data + _PAD, np.arange(count, dtype=np.int64) * width, width)
-
-
-def unpack_mixed(data: bytes, width: int, count: int) -> tuple[npt.NDArray[np.uint32], int]:
-    """So many values of a mix of runs and bit-packed values, and where they end."""
+def unpack_mixed(data: bytes, width: int, count: int) -> Ints:
+    """So many values of a mix of runs and bit-packed values."""
     if width > 32:
         raise BitsError(f"values of {width} bits")
-    values = np.zeros(count, np.uint32)
-    filled = at = 0
-    while filled < count:
+    steps: list[int] = []  # the lengths of the parts
+    repeated: list[int] = []  # the value of a run; -1 for bit-packed values
+    starts: list[int] = []  # of bit-packed values, in bytes
+    left, at = count, 0
+    while left:
         header, at = varint(data, at)
+        size = (width + 7) // 8
+        step = min(header >> 1, left)
         if header & 1:
             size = (header >> 1) * width
-            step = min((header >> 1) * 8, count - filled)
+            step = min((header >> 1) * 8, left)
             if (step * width + 7) // 8 > len(data) - at:  # the padding of the last values may be left out
                 raise BitsError("values end too early")
-            values[filled : filled + step] = _unpack(data[at : at + size], width, step)
+            starts.append(at)
+            repeated.append(-1)
         else:
-            size = (width + 7) // 8
-            step = min(header >> 1, count - filled)
-            values[filled : filled + step] = int.from_bytes(data[at : at + size], "little")
+            repeated.append(int.from_bytes(data[at : at + size], "little"))
         if not step:
             raise BitsError("an empty run")
+        steps.append(step)
         at += size
-        filled += step
-    return values, at
+        left -= step
+    if len(steps) == 1 and not starts:
+        return np.full(count, repeated[0], np.uint32)
+    if len(steps) == 1 and width in _WHOLE:
+        return np.frombuffer(data, _WHOLE[width], count, starts[0])
+    return _mixed(data, width, np.array(steps, np.int64), np.array(repeated, np.int64), np.array(starts, np.int64))
+
+
+def _mixed(data: bytes, width: int, steps: Signed, repeated: Signed, starts: Signed) -> Ints:
+    values = np.repeat(repeated, steps)
+    if len(starts):
+        is_packed = repeated < 0
+        sizes = steps[is_packed]
+        first = np.repeat(starts * 8 - (np.cumsum(sizes) - sizes) * width, sizes)
+        position = first + np.arange(len(first)) * width
+        values[np.repeat(is_packed, steps)] = _values_at(data + _PAD, position, width).view(np.int64)
+    return values
 
 
 def pack_mixed(values: Ints, width: int) -> bytes:

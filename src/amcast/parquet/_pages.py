@@ -16,7 +16,7 @@ from ._thrift import Struct, decode
 from .footer import BYTE_ARRAY, INT32, INT64, Chunk, Leaf, ParquetError
 
 Ints = npt.NDArray[Any]
-Levels = npt.NDArray[np.uint32]
+Levels = npt.NDArray[np.uint8]
 
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 PLAIN, OLD_DICTIONARY, RLE, DELTA, DELTA_LENGTH, DELTA_BYTES, NUMBERS, SPLIT = 0, 2, 3, 5, 6, 7, 8, 9
@@ -130,7 +130,7 @@ def _data_page_v2(
 
 
 def _levels(data: bytes, top: int, count: int) -> Levels:
-    levels, _ = unpack_mixed(data, top.bit_length(), count)
+    levels = unpack_mixed(data, top.bit_length(), count).astype(np.uint8)
     if count and levels.max() > top:
         raise ParquetError("a level is too high")
     return levels
@@ -150,7 +150,7 @@ def _page(
         return Page(count, repetition, definition, _values(data, encoding, leaf.physical, there))
     if dictionary is None:
         raise ParquetError("its dictionary is missing")
-    numbers = unpack_mixed(data[1:], data[0], there)[0] if there else np.zeros(0, np.uint32)
+    numbers = unpack_mixed(data[1:], data[0], there) if there else np.zeros(0, np.uint32)
     if there and numbers.max() >= len(dictionary):
         raise ParquetError("a value is not in its dictionary")
     if isinstance(dictionary, list):

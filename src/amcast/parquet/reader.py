@@ -1,130 +1,104 @@
-"""Reads the columns of a Parquet file."""
+"""Reads the columns of Parquet files, whose footers were read before.
+
+Whatever is wrong with a file is a `ParquetError`, another `ValueError`, or a missing key or index.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ._pages import Page, pages_of
-from .column import TEXT
-from .footer import Leaf, ParquetError, read_footer
-from .values import INTEGERS, Integers, Lists, Texts, Values
+from ._pages import Levels, Page, pages_of
+from .column import TEXT, Column
+from .footer import Footer, Leaf, ParquetError
+from .values import INTEGERS, Lists, Texts
+
+_CODE = np.dtype(np.int32)
 
 
-class ParquetFile:
-    """Whatever is wrong with the file is a `ParquetError`, another `ValueError`, or a missing key or index."""
+class Gathered:
+    """The values of one column, page by page, from any number of files. Missing ones are replaced, and counted."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        try:
-            self.footer = read_footer(self._file)
-        except BaseException:
-            self._file.close()
-            raise
+    def __init__(self, column: Column, rows: int, null: int = 0) -> None:
+        self.nulls = 0
+        self.text_bytes = 0  # if each text had its own copy
+        self._null = null if column.nullable else 0
+        dtype = INTEGERS.get(column.type, _CODE)
+        self._values = np.empty(0 if column.is_list else rows, dtype)
+        self._filled = 0
+        self._code_of: dict[str, int] = {}
+        self._sizes = [np.zeros(1, np.int64)]  # of lists, after a zero
+        self._elements = [np.zeros(0, dtype)]
 
-    def __enter__(self) -> Self:
-        return self
+    def integers(self) -> npt.NDArray[Any]:
+        assert self._filled == len(self._values), "all files were read"
+        return self._values
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+    def texts(self) -> Texts:
+        return Texts(self.integers(), tuple(self._code_of))
 
-    def read(self, name: str) -> Values:
-        """A column of integers, texts or lists, of all row groups."""
-        at = next(at for at, leaf in enumerate(self.footer.leaves) if leaf.column.name == name)
-        leaf = self.footer.leaves[at]
-        parts = _Parts(leaf)
-        for group in self.footer.groups:
-            chunk = group.chunks[at]
-            self._file.seek(chunk.start)
-            for page in pages_of(self._file.read(chunk.bytes), chunk, leaf):
-                parts.add(page)
-        values = parts.values()
-        if len(values) != self.footer.rows:
-            raise ParquetError(f"column {name} has {len(values)} rows, and the table {self.footer.rows}")
-        return values
+    def lists(self) -> Lists:
+        return Lists(np.cumsum(np.concatenate(self._sizes)), np.concatenate(self._elements))
 
-
-@dataclass(slots=True)
-class _Parts:
-    """The pages of a column, until they become one."""
-
-    leaf: Leaf
-    repetition: list[npt.NDArray[np.uint32]] = field(default_factory=list)
-    definition: list[npt.NDArray[np.uint32]] = field(default_factory=list)
-    numbers: list[npt.NDArray[Any]] = field(default_factory=list)
-    code_of: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, page: Page) -> None:
-        if page.repetition is not None:
-            self.repetition.append(page.repetition)
-        if page.definition is not None:
-            self.definition.append(page.definition)
-        if page.words is not None:
-            codes = np.array([self._code(word) for word in page.words], np.int32)
-            self.numbers.append(codes[np.asarray(page.values)])
-        elif isinstance(page.values, list):
-            self.numbers.append(np.array([self._code(text) for text in page.values], np.int32))
+    def add(self, page: Page, leaf: Leaf) -> None:
+        values = self._codes(page) if leaf.column.type == TEXT else np.asarray(page.values)
+        if leaf.repeated:
+            self._elements.append(values.astype(self._values.dtype))
+            return
+        room = self._values[self._filled : self._filled + page.count]
+        if len(room) < page.count:
+            raise ParquetError("it has more rows than it says")
+        self._filled += page.count
+        if page.definition is None or len(values) == page.count:
+            room[:] = values
         else:
-            self.numbers.append(page.values)
+            self.nulls += page.count - len(values)
+            room[:] = self._null
+            room[page.definition == leaf.defined] = values
 
-    def _code(self, word: bytes) -> int:
-        return self.code_of.setdefault(word, len(self.code_of))
-
-    def values(self) -> Values:
-        column = self.leaf.column
-        if column.type == TEXT and not column.is_list:
-            return self._texts()
-        if column.type not in INTEGERS:
-            raise ParquetError(f"columns of {column} are not read")
-        return self._lists() if column.is_list else self._integers()
-
-    def _integers(self) -> Integers:
-        dtype = INTEGERS[self.leaf.column.type]
-        values = _joined(self.numbers, dtype)
-        present = self._present()
-        return Integers(values) if present is None else Integers(_spread(values, present, 0), present)
-
-    def _texts(self) -> Texts:
-        codes = _joined(self.numbers, np.dtype(np.int32))
-        present = self._present()
-        words = tuple(word.decode() for word in self.code_of)
-        return Texts(codes if present is None else _spread(codes, present, -1), words)
-
-    def _present(self) -> npt.NDArray[np.bool_] | None:
-        """None if nothing is missing."""
-        definition = _joined(self.definition, np.dtype(np.uint32))
-        present: npt.NDArray[np.bool_] = definition == self.leaf.defined
-        return None if present.all() else present
-
-    def _lists(self) -> Lists:
-        leaf = self.leaf
-        repetition = _joined(self.repetition, np.dtype(np.uint32))
-        definition = _joined(self.definition, np.dtype(np.uint32))
+    def add_levels(self, repetition: Levels, definition: Levels, leaf: Leaf) -> None:
+        """Of all lists of a file, whose values were added: where each begins, and what of it is there."""
         if len(repetition) and repetition[0]:
             raise ParquetError("its first list has no beginning")
-        rows = np.flatnonzero(repetition == 0)
         is_element = definition >= leaf.listed
         counted = np.concatenate(([0], np.cumsum(is_element, dtype=np.int64)))
-        start = counted[np.append(rows, len(repetition))]
+        self._sizes.append(np.diff(counted[np.append(np.flatnonzero(repetition == 0), len(repetition))]))
         no_list = int(np.count_nonzero(definition < leaf.listed - 1))
-        no_value = int(np.count_nonzero(is_element & (definition < leaf.defined)))
-        values = _joined(self.numbers, INTEGERS[leaf.column.type])
-        if no_value:
-            values = _spread(values, (definition == leaf.defined)[is_element], 0)
-        return Lists(start, values, no_list or no_value)
+        self.nulls += no_list or int(np.count_nonzero(is_element & (definition < leaf.defined)))
+
+    def _codes(self, page: Page) -> npt.NDArray[np.int32]:
+        words = page.values if page.words is None else page.words
+        assert isinstance(words, list)
+        codes = np.array([self._code_of.setdefault(word.decode(), len(self._code_of)) for word in words], _CODE)
+        sizes = np.array([len(word) for word in words], np.int64)
+        if page.words is not None:
+            numbers = np.asarray(page.values)
+            codes, sizes = codes[numbers], sizes[numbers]
+        self.text_bytes += int(sizes.sum())
+        return codes
 
 
-def _joined(parts: list[npt.NDArray[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A copy that may be changed: pages are views of bytes."""
-    return np.concatenate(parts, dtype=dtype, casting="unsafe") if parts else np.zeros(0, dtype)
-
-
-def _spread(values: npt.NDArray[Any], present: npt.NDArray[np.bool_], null: int) -> npt.NDArray[Any]:
-    spread = np.full(len(present), null, values.dtype)
-    spread[present] = values
-    return spread
+def read_column(file: BinaryIO, footer: Footer, name: str, into: Gathered) -> None:
+    """A column of integers, texts or lists of integers, of all row groups."""
+    at = next(at for at, leaf in enumerate(footer.leaves) if leaf.column.name == name)
+    leaf = footer.leaves[at]
+    rows = 0
+    repetition: list[Levels] = [np.zeros(0, np.uint8)]
+    definition: list[Levels] = [np.zeros(0, np.uint8)]
+    for group in footer.groups:
+        chunk = group.chunks[at]
+        file.seek(chunk.start)
+        for page in pages_of(file.read(chunk.bytes), chunk, leaf):
+            into.add(page, leaf)
+            rows += page.count
+            if page.repetition is not None and page.definition is not None:
+                repetition.append(page.repetition)
+                definition.append(page.definition)
+    if leaf.repeated:
+        starts = np.concatenate(repetition)
+        into.add_levels(starts, np.concatenate(definition), leaf)
+        rows = int(np.count_nonzero(starts == 0))
+    if rows != footer.rows:
+        raise ParquetError(f"column {name} has {rows} rows, and the table {footer.rows}")

@@ -24,15 +24,10 @@ class Integers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def filled(self, null: int) -> npt.NDArray[Any]:
-        return (
-            self.values if self.present is None else np.where(self.present, self.values, self.values.dtype.type(null))
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Each text is kept once. A missing one has the code -1."""
+    """Each text is kept once."""
 
     codes: Int32s  # indices into words
     words: tuple[str, ...]
@@ -40,30 +35,14 @@ class Texts:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def size(self) -> int:
-        """The bytes of all texts, if each had its own copy."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.words))
-        return sum(int(count) * len(word.encode()) for count, word in zip(counts, self.words, strict=True))
-
 
 @dataclass(frozen=True, slots=True)
 class Lists:
     start: Int64s  # the list of row i is values[start[i]:start[i + 1]]
     values: npt.NDArray[Any]
-    nulls: int = 0  # rows without a list; if there are none, elements without a value
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
 
 Values = Integers | Texts | Lists
-
-
-def nulls_in(values: Values) -> int:
-    match values:
-        case Integers(present=present):
-            return 0 if present is None else int(len(present) - np.count_nonzero(present))
-        case Texts(codes=codes):
-            return int(np.count_nonzero(codes < 0))
-        case Lists(nulls=nulls):
-            return nulls

@@ -7,17 +7,18 @@ columns that must have none. Files whose names start with `.` or `_`, as Spark l
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..core import UsageError
-from ..parquet.footer import Footer
-from ..parquet.reader import ParquetFile
-from ..parquet.values import Texts, Values, nulls_in
+from ..parquet.footer import Footer, read_footer
+from ..parquet.reader import Gathered, read_column
 from . import limits
-from ._convert import deliveries_of, empty_columns, faults_of, joined, multicasts_of, wire_of
+from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
 from .limits import TEXT_BYTES_MAX, GroupSize, row_groups_problem
 from .run import Run, make_run
-from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
+from .schema import NULL, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
 
 _AGAIN = "copy the whole run again, or record it again"
 
@@ -27,7 +28,7 @@ def read_run(path: str | Path) -> Run:
     try:
         info = read_run_info(folder)
         rows = 0
-        tables: dict[str, dict[str, Values]] = {}
+        tables: dict[str, dict[str, Gathered]] = {}
         for name in TABLES:
             tables[name], rows = _read_table(folder / name, name, rows)
     except OSError as error:
@@ -57,55 +58,71 @@ def read_run_info(path: str | Path) -> RunInfo:
         raise UsageError(f"{file}: {_first_line(error)}; mend it, or record the run again") from error
 
 
-def _read_table(folder: Path, name: str, rows: int) -> tuple[dict[str, Values], int]:
+def _read_table(folder: Path, name: str, rows: int) -> tuple[dict[str, Gathered], int]:
     """The columns of a table. `rows`: how many rows are in memory already; it returns how many then are."""
+    footers = []
+    for file in _files_of(folder, name):
+        footer = _read_footer(file, TABLES[name], rows)
+        footers.append((file, footer))
+        rows += footer.rows
+    total = sum(footer.rows for _, footer in footers)
+    columns = {column.name: Gathered(column, total, NULL) for column in TABLES[name].columns}
+    for file, footer in footers:
+        _read_file(file, footer, TABLES[name], columns)
+    return columns, rows
+
+
+def _files_of(folder: Path, name: str) -> list[Path]:
     if not folder.is_dir():
         if name in OPTIONAL_TABLES and not folder.exists():
-            return empty_columns(name), rows
+            return []
         raise UsageError(f"{folder} is missing: a run needs the table {name}; {_AGAIN}")
-    files = _files_of(folder)
-    if not files and name not in OPTIONAL_TABLES:
-        raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
-    parts = []
-    for file in files:
-        columns, rows = _read_file(file, TABLES[name], rows)
-        parts.append(columns)
-    return joined(parts) if parts else empty_columns(name), rows
-
-
-def _files_of(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "_")))
     for file in files:
         if file.suffix != ".parquet" or not file.is_file():
             raise UsageError(f"{file} is not a Parquet file: remove it from the table")
+    if not files and name not in OPTIONAL_TABLES:
+        raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
     return files
 
 
-def _read_file(path: Path, schema: Schema, rows: int) -> tuple[dict[str, Values], int]:
+def _read_footer(path: Path, schema: Schema, rows: int) -> Footer:
+    with _whole(path), path.open("rb") as file:
+        footer = read_footer(file)
+    if rows + footer.rows > limits.ROWS_MAX:
+        raise UsageError(
+            f"{path}: the run has more than {limits.ROWS_MAX:,} rows, too many for the memory of one program;"
+            " use --engine spark"
+        )
+    problem = columns_problem(footer.columns, schema) or row_groups_problem(_group_sizes(footer))
+    if problem is not None:
+        raise UsageError(f"{path}: {problem}")
+    return footer
+
+
+def _read_file(path: Path, footer: Footer, schema: Schema, columns: Mapping[str, Gathered]) -> None:
+    """Adds its rows to the columns."""
+    with _whole(path), path.open("rb") as file:
+        for column in schema.columns:
+            into = columns[column.name]
+            nulls, text = into.nulls, into.text_bytes
+            read_column(file, footer, column.name, into)
+            nulls, text = into.nulls - nulls, into.text_bytes - text
+            if text > TEXT_BYTES_MAX:  # one long text may be in millions of rows
+                size = f"{text:,} bytes of text, and {TEXT_BYTES_MAX:,} are allowed"
+                raise UsageError(f"{path}: column {column.name} has {size}")
+            if nulls and not column.nullable:
+                raise UsageError(f"{path}: column {column.name} has {nulls} nulls and must have none; {_AGAIN}")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
     try:
-        with ParquetFile(path) as file:
-            rows += file.footer.rows
-            if rows > limits.ROWS_MAX:
-                raise UsageError(
-                    f"{path}: the run has more than {limits.ROWS_MAX:,} rows, too many for the memory of one program;"
-                    " use --engine spark"
-                )
-            problem = columns_problem(file.footer.columns, schema) or row_groups_problem(_group_sizes(file.footer))
-            if problem is not None:
-                raise UsageError(f"{path}: {problem}")
-            columns = {name: file.read(name) for name in schema.names}
+        yield
     except (UsageError, OSError):
         raise
     except Exception as error:  # corrupt bytes may be wrong in more ways than there are words for
         raise UsageError(f"{path}: not a whole Parquet file ({_first_line(error)}); {_AGAIN}") from error
-    for column in schema.columns:
-        values = columns[column.name]
-        if isinstance(values, Texts):
-            _check_text(path, column.name, values)
-        nulls = nulls_in(values)
-        if nulls and not column.nullable:
-            raise UsageError(f"{path}: column {column.name} has {nulls} nulls and must have none; {_AGAIN}")
-    return columns, rows
 
 
 def _group_sizes(footer: Footer) -> list[GroupSize]:
@@ -116,13 +133,6 @@ def _group_sizes(footer: Footer) -> list[GroupSize]:
         )
         for group in footer.groups
     ]
-
-
-def _check_text(path: Path, name: str, texts: Texts) -> None:
-    """One long text may be in millions of rows."""
-    size = texts.size()
-    if size > TEXT_BYTES_MAX:
-        raise UsageError(f"{path}: column {name} has {size:,} bytes of text, and {TEXT_BYTES_MAX:,} are allowed")
 
 
 def _first_line(error: BaseException) -> str:
