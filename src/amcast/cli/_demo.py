@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from .._extras import require
 from ..check import worst
 from ..sim import Scenario, scenario, simulate
 from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
 
         Example: [bold]amcast demo --seed 2[/bold]
         """
+        require("report", "amcast demo")
         started = time.monotonic()
         cluster_run = real_run(new_folder(out / "runs", "cluster"))
         simulated = simulated_run(new_folder(out / "runs", "demo"), seed)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._lazy import lazily
-from .schema import FINAL, NULL, OPTIMISTIC, TABLES, GroupInfo, RunInfo, process_name
+from .schema import FINAL, NULL, OPTIMISTIC, TABLES, Fault, GroupInfo, RunInfo, process_name
 
 if TYPE_CHECKING:
     from .reader import read_run, read_run_info
     from .recorder import Recorder
-    from .run import Deliveries, Fault, Multicasts, Run, Tables, WireRows, make_run
+    from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run
     from .writer import GrowingRun, write_run
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     dict.fromkeys(("read_run", "read_run_info"), "reader")
-    | dict.fromkeys(("Deliveries", "Fault", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
+    | dict.fromkeys(("Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
     | dict.fromkeys(("GrowingRun", "write_run"), "writer")
     | {"Recorder": "recorder"},
 )

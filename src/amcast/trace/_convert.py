@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..parquet.reader import Gathered
 from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
-from .run import Deliveries, Fault, Multicasts, WireRows
-from .schema import DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Schema
+from .run import Deliveries, Multicasts, WireRows
+from .schema import DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
 
 
 def multicast_values(rows: Multicasts) -> list[Values]:

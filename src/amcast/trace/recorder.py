@@ -13,8 +13,8 @@ import numpy as np
 
 from ..core import GroupId, MessageId, ProcessId
 from .packing import DELIVERY, MULTICAST, WIRE, packer
-from .run import Deliveries, Fault, Multicasts, Run, Tables, WireRows, make_run, row_type
-from .schema import NULL, RunInfo
+from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
+from .schema import NULL, Fault, RunInfo
 
 _pack_multicast = packer(MULTICAST)
 _pack_delivery = packer(DELIVERY)

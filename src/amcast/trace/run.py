@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
 from .packing import Row
-from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, RunInfo, info_problem, restored_position
+from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, Fault, RunInfo, info_problem, restored_position
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -68,14 +68,6 @@ class WireRows:
 
     def __len__(self) -> int:
         return len(self.src)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    process: ProcessId
-    t_us: int
-    what: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,14 @@ def _was_narrower(found: Column, wanted: Column) -> bool:
     return found.name in CLIENT_COLUMNS and str(found) == "int32" and str(wanted) == "int64"
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    process: ProcessId
+    t_us: int
+    what: str
+    detail: str
+
+
 class GroupInfo(msgspec.Struct, frozen=True):
     id: GroupId
     processes: tuple[ProcessId, ...]  # the first one is called p0, the next p1

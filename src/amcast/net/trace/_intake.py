@@ -19,11 +19,11 @@ from ...trace.packing import WIRE
 from ...trace.run import Int32s, row_type
 from ...trace.schema import CRASH, RESTART, RESTORED
 from ._deliveries import CollectedDeliveries, delivery_columns
-from ._evidence import Expect, Found, missing_evidence
 from ._multicasts import Ids, joined, merged, multicasts_of
 from ._rawfile import Boot, RawFile, Rows, raw_files
 from ._rawformat import CLOSED, FAILED, IDLE, MULTICAST_RUN, OPEN, STATE
 from .clients import CAME, LEFT, ClientEnds, ClientWord
+from .evidence import Expect, Found, missing_evidence
 
 _T = TypeVar("_T")
 

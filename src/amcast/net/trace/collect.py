@@ -21,8 +21,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...trace import GrowingRun, write_run
-from ._evidence import Boots, Expect, Expected
 from ._intake import CollectReport, Describe, Intake
+from .evidence import Boots, Expect, Expected
 
 __all__ = ["Boots", "CollectReport", "Collector", "Describe", "Expect", "Expected", "collect"]
 
