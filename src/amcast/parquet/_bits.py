@@ -110,7 +110,7 @@ def unpack_differences(data: bytes, count_max: int) -> tuple[Signed, int]:
     count, at = varint(data, at)
     first, at = zigzag(data, at)
     part = block // max(parts, 1)
-    if not part or block % parts or part % 8 or block > _BLOCK_MAX or count > count_max:
+    if not part or part * parts != block or part % 8 or block > _BLOCK_MAX or count > count_max:
         raise BitsError("differences have an impossible header")
     blocks: list[int] = []  # their smallest differences
     starts: list[int] = []  # of the parts, in bytes

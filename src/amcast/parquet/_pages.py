@@ -45,19 +45,11 @@ def pages_of(data: bytes, chunk: Chunk, leaf: Leaf) -> Iterator[Page]:
     at = 0
     while left > 0:
         header, at = decode(data, at)
-        size, unpacked = header[3], header[2]
-        body = data[at : at + size]
-        at += size
-        if (
-            size < 0
-            or len(body) < size
-            or not 0 <= unpacked <= min(_PAGE_BYTES_MAX, max(chunk.bytes_unpacked, 1 << 20))
-        ):
-            raise ParquetError("a page is longer than its column")
-        if 4 in header and zlib.crc32(body) != header[4] & 0xFFFF_FFFF:
-            raise ParquetError("a page differs from its checksum")
+        body = data[at : at + header[3]]
+        at += header[3]
+        _check_page(header, body, chunk)
         if header[1] == DICTIONARY:
-            plain = _unpacked(body, chunk.codec, unpacked)
+            plain = unpacked(body, chunk.codec, header[2])
             dictionary = _plain(plain, leaf.physical, _within(header[7][1], chunk.values))
         elif header[1] in (DATA, DATA_V2):
             read = _data_page if header[1] == DATA else _data_page_v2
@@ -66,32 +58,47 @@ def pages_of(data: bytes, chunk: Chunk, leaf: Leaf) -> Iterator[Page]:
             yield page
 
 
+def _check_page(header: Struct, body: bytes, chunk: Chunk) -> None:
+    size_max = min(_PAGE_BYTES_MAX, max(chunk.bytes_unpacked, 1 << 20))  # not all writers count exactly
+    if header[3] != len(body) or not 0 <= header[2] <= size_max:
+        raise ParquetError("a page is longer than its column")
+    if 4 in header and zlib.crc32(body) != header[4] & 0xFFFF_FFFF:
+        raise ParquetError("a page differs from its checksum")
+
+
 def _within(count: int, most: int) -> int:
     if not 0 <= count <= most:
         raise ParquetError(f"a page with {count} values in a column with {most}")
     return count
 
 
-def _unpacked(body: bytes, codec: int, size: int) -> bytes:
+def unpacked(body: bytes, codec: int, size: int) -> bytes:
     if codec == UNCOMPRESSED:
         return body
     out = bytearray(size)  # never more than that, whatever the bytes would unpack to
-    match codec:
-        case 1:  # Snappy
-            done = cramjam.snappy.decompress_raw_into(body, out)
-        case 2:  # gzip
-            done = cramjam.gzip.decompress_into(body, out)
-        case 4:
-            done = cramjam.brotli.decompress_into(body, out)
-        case 6:
-            done = cramjam.zstd.decompress_into(body, out)
-        case 7:  # LZ4
-            done = cramjam.lz4.decompress_block_into(body, out, output_len=size)
-        case _:
-            raise ParquetError(f"compression {codec} is not known; use zstd, snappy or gzip")
+    try:
+        done = _unpack_into(body, codec, out)
+    except cramjam.DecompressionError as error:
+        raise ParquetError(f"a page can't be unpacked: {error}") from error
     if done != size:
         raise ParquetError("a page unpacks to another size than it says")
     return bytes(out)
+
+
+def _unpack_into(body: bytes, codec: int, out: bytearray) -> int:
+    match codec:
+        case 1:
+            return int(cramjam.snappy.decompress_raw_into(body, out))
+        case 2:
+            return int(cramjam.gzip.decompress_into(body, out))
+        case 4:
+            return int(cramjam.brotli.decompress_into(body, out))
+        case 6:
+            return int(cramjam.zstd.decompress_into(body, out))
+        case 7:
+            return int(cramjam.lz4.decompress_block_into(body, out, output_len=len(out)))
+        case _:
+            raise ParquetError(f"compression {codec} is not known; use zstd, snappy or gzip")
 
 
 def _data_page(
@@ -99,7 +106,7 @@ def _data_page(
 ) -> Page:
     fields: Struct = header[5]
     count = _within(fields[1], left)
-    data = _unpacked(body, chunk.codec, header[2])
+    data = unpacked(body, chunk.codec, header[2])
     levels: list[Levels | None] = []
     for top, encoding in ((leaf.repeated, fields[4]), (leaf.defined, fields[3])):
         if not top:
@@ -125,7 +132,7 @@ def _data_page_v2(
     definition = _levels(body[repeated : repeated + defined], leaf.defined, count) if leaf.defined else None
     data = body[repeated + defined :]
     if fields.get(7, True) and data:
-        data = _unpacked(data, chunk.codec, header[2] - defined - repeated)
+        data = unpacked(data, chunk.codec, header[2] - defined - repeated)
     return _page(data, fields[4], count, repetition, definition, leaf, dictionary)
 
 
