@@ -15,11 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amcast.parquet import _bits, _pages, _thrift
-from amcast.parquet.column import TEXT, Column
+from amcast.parquet.column import TEXT, Column, Encoding
 from amcast.parquet.footer import ParquetError, read_footer
 from amcast.parquet.reader import Gathered, read_column
 from amcast.parquet.values import Integers, Lists, Texts, Values
-from amcast.parquet.writer import Encoding, write_table
+from amcast.parquet.writer import write_table
 
 NULL = -(1 << 63)
 COLUMNS = (

@@ -33,18 +33,15 @@ class BitsError(ValueError):
     """The bytes are not what they should be."""
 
 
-def _values_at(padded: bytes, position: Signed, width: int | Unsigned) -> Unsigned:
+def _values_at(padded: bytes, position: Signed, width: int) -> Unsigned:
     """The values that begin at these bits, of so many bits each: eight bytes are read, and a ninth if needed."""
     words: Unsigned = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
     byte, shift = position >> 3, (position & 7).astype(np.uint64)
-    values = words[byte] >> shift
-    if np.max(width, initial=0) > 57:
+    values: Unsigned = words[byte] >> shift
+    if width > 57:  # with a shift of 7, eight bytes have 57 bits
         ninth = np.frombuffer(padded, np.uint8)[byte + 8].astype(np.uint64)
         values |= np.where(shift > 0, ninth << (64 - shift) % 64, np.uint64(0))
-    full = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-    mask = np.where(np.asarray(width) == 0, np.uint64(0), full >> (64 - np.asarray(width, np.uint64)) % 64)
-    result: Unsigned = values & mask
-    return result
+    return values & np.uint64((1 << width) - 1)
 
 
 def unpack_mixed(data: bytes, width: int, count: int) -> Ints:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import cramjam
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from ._bits import pack_differences, pack_mixed
 from ._pages import DATA, DELTA, DICTIONARY, NUMBERS, PLAIN, RLE, ZSTD
 from ._thrift import struct
-from .column import Column
+from .column import Column, Encoding
 from .values import Integers, Lists, Texts, Values
 
 Ints = npt.NDArray[Any]
@@ -23,14 +22,6 @@ CODEC = ZSTD
 _LEVEL = 1  # of zstd: others are slower, and hardly shorter
 _RANGE_MAX = 1 << 17  # of values whose dictionary is found by counting instead of sorting
 _DICTIONARY_MAX = 1 << 16  # numbers of two bytes
-
-
-class Encoding(Enum):
-    """How a column is stored: neighbouring values are close, or there are few values, or neither."""
-
-    PLAIN = PLAIN
-    DIFFERENCES = DELTA
-    DICTIONARY = NUMBERS
 
 
 @dataclass(slots=True)

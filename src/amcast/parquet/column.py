@@ -1,10 +1,19 @@
-"""What a column of a table is called, and what it holds."""
+"""What a column of a table is called, what it holds, and how it is stored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 TEXT = "string"
+
+
+class Encoding(Enum):
+    """How a column is stored: neighbouring values are close, or there are few values, or neither."""
+
+    PLAIN = "plain"
+    DIFFERENCES = "differences"
+    DICTIONARY = "dictionary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._encode import CODEC, EncodedChunk, Encoding, encode_chunk
+from ._encode import CODEC, EncodedChunk, encode_chunk
 from ._thrift import I16, I64, Encoded, struct
-from .column import TEXT, Column
+from .column import TEXT, Column, Encoding
 from .footer import BYTE_ARRAY, INT32, INT64, MAGIC, OPTIONAL, REPEATED, REQUIRED
 from .values import Integers, Lists, Texts, Values
-
-__all__ = ["Encoding", "write_table"]
 
 # Readers in Java want a version and a build, and believe statistics if they know who wrote them.
 _CREATED_BY = b"amcast version 1.0.0 (build 1)"

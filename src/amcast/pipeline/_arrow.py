@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..parquet.column import Column
-from ..parquet.writer import Encoding
+from ..parquet.column import Column, Encoding
 from ..trace.encodings import ENCODINGS
 from ..trace.schema import Schema
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..parquet.writer import Encoding
+from ..parquet.column import Encoding
 
 # Columns whose neighbouring values are close are stored as differences, those with few values as dictionaries.
 _DIFFERENCES = ("pos", "ts", "t_us", "client_seq", "sent_us", "received_us")
