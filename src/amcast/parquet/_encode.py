@@ -112,6 +112,8 @@ def _dictionary(values: Ints) -> tuple[Ints, Ints]:
     if not len(values):
         return values[:0], np.zeros(0, np.int64)
     low, high = int(values.min()), int(values.max())
+    if low == high:
+        return values[:1], np.zeros(len(values), np.uint8)
     if high - low >= _RANGE_MAX:
         return np.unique(values, return_inverse=True)
     offset = values.astype(np.int64) - low

@@ -52,7 +52,7 @@ def _values(schema: Schema, columns: Mapping[str, npt.NDArray[Any] | Values]) ->
             values.append(found)
             continue
         exact = found.astype(INTEGERS[column.type], copy=False)
-        assert np.array_equal(exact, found), f"a value of {column.name} does not fit into {column.type}"
+        assert exact is found or (exact == found).all(), f"a value of {column.name} does not fit into {column.type}"
         present = exact != NULL if column.nullable else None
         values.append(Integers(exact, None if present is None or present.all() else present))
     return values
