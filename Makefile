@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis attack fuzz \
-	fuzz-nodes clean
+	fuzz-nodes light clean
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -95,6 +95,9 @@ fuzz-nodes: $(STAMP) ## Fuzz whole nodes, SEEDS seeds of each protocol; stop it 
 fuzz-%: $(STAMP)
 	$(BIN)/amcast fuzz --protocol $(patsubst %-$(lastword $(subst -, ,$*)),%,$*) --replicas $(lastword $(subst -, ,$*)) \
 		--seeds $(SEEDS) --faults all
+
+light: $(STAMP) ## Install the wheel without extras into a fresh environment, measure it, and use it there (a minute)
+	$(BIN)/python -m bench.light
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \

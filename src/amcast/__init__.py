@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import lazily
 
 if TYPE_CHECKING:
     from .core.errors import RetryableError, UsageError
@@ -33,30 +34,26 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-
-_WHERE = {
-    "AsyncClient": "net.client.async_client",
-    "BusyError": "net.client.async_client",
-    "ExchangingMachine": "net.node.application",
-    "GoneError": "net.client.observer",
-    "NotExecutedError": "net.client.async_client",
-    "NotInTimeError": "net.client.async_client",
-    "RetryableError": "core.errors",
-    "StateMachine": "net.node.application",
-    "SyncClient": "net.client.sync_client",
-    "UsageError": "core.errors",
-    "connect": "net.client.async_client",
-    "connect_sync": "net.client.sync_client",
-    "observe": "net.client.observer",
-    "observe_sync": "net.client.sync_observer",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """A program that only simulates or checks does not load the network's libraries."""
-    if name not in _WHERE:
-        raise AttributeError(f"module 'amcast' has no attribute {name!r}")
-    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+# A program that only simulates or checks does not load the network's libraries.
+__getattr__ = lazily(
+    __name__,
+    {
+        "AsyncClient": "net.client.async_client",
+        "BusyError": "net.client.async_client",
+        "ExchangingMachine": "net.node.application",
+        "GoneError": "net.client.observer",
+        "NotExecutedError": "net.client.async_client",
+        "NotInTimeError": "net.client.async_client",
+        "RetryableError": "core.errors",
+        "StateMachine": "net.node.application",
+        "SyncClient": "net.client.sync_client",
+        "UsageError": "core.errors",
+        "connect": "net.client.async_client",
+        "connect_sync": "net.client.sync_client",
+        "observe": "net.client.observer",
+        "observe_sync": "net.client.sync_observer",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import typer
 
-from amcast.cli._app import app
+from amcast.cli._app import make_app
 from tests.cli.cli_harness import Cli
 
-ROOT: Any = typer.main.get_command(app)
+ROOT: Any = typer.main.get_command(make_app())
 # Commands without `--json`, and why.
 PRINTS_NOTHING = {"node": "it prints nothing, and logs JSON"}
 

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 from click import Command
 
-from amcast.cli._app import app
+from amcast.cli._app import make_app
 from amcast.net.config import ClusterConfig
 from amcast.net.disk.records import Durability
 
@@ -19,7 +19,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 
 
 def commands() -> dict[str, Command]:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(make_app())
     found: dict[str, Command] = getattr(group, "commands", {})
     return found
 

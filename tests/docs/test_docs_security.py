@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from amcast.cli._app import app
+from amcast.cli._app import make_app
 from amcast.net.config import ClientLimits, ClusterConfig, Limits
 from amcast.net.node import _audit, _credential_watch, _fairness
 from amcast.net.security.access import TICKET_LIFE_S
@@ -40,7 +40,7 @@ def test_every_threat_names_a_test_and_every_test_is_there() -> None:
 
 def command(words: list[str]) -> tuple[Any, list[str]]:
     """The command that these words name, and the words after it."""
-    found, rest = typer.main.get_command(app), list(words)
+    found, rest = typer.main.get_command(make_app()), list(words)
     while rest and rest[0] in getattr(found, "commands", {}):
         found = found.commands[rest.pop(0)]  # type: ignore[attr-defined]
     return found, rest

@@ -14,7 +14,7 @@ import pytest
 from amcast.check import check_run
 from amcast.core import UsageError, message_id
 from amcast.net.system import System, use
-from amcast.net.trace._rawfile import FLUSH_ORDER
+from amcast.net.trace._rawformat import FLUSH_ORDER
 from amcast.net.trace._retention import Bounds, Retention
 from amcast.net.trace.collect import Boots, Collector, Expected, collect
 from amcast.net.trace.writer import TraceWriter

@@ -18,7 +18,8 @@ import pytest
 from amcast.core import AppMessage, UsageError, message_id, pack, unpack_deliveries
 from amcast.core.ids import SEQ_BITS
 from amcast.net.trace._multicasts import multicasts_of
-from amcast.net.trace._rawfile import END_AT, HEADER_BYTES, ROWS, raw_files
+from amcast.net.trace._rawfile import ROWS, raw_files
+from amcast.net.trace._rawformat import END_AT, HEADER_BYTES
 from amcast.net.trace.collect import Collector, collect
 from amcast.net.trace.writer import TraceWriter
 from amcast.trace import FINAL, NULL, GroupInfo, RunInfo, read_run, read_run_info

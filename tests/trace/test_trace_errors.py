@@ -16,7 +16,7 @@ import pytest
 
 from amcast.core import UsageError
 from amcast.core.ids import SEQ_BITS
-from amcast.trace import GroupInfo, Recorder, RunInfo, parquet, read_run, write_run
+from amcast.trace import GroupInfo, Recorder, RunInfo, limits, read_run, write_run
 
 INFO = RunInfo(
     run_id="r1",
@@ -322,7 +322,7 @@ def repeated(run: Path, table: str, rows: int, **values: Any) -> Path:
 def test_more_rows_than_fit_into_memory_are_refused_unread(
     table: str, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "ROWS_MAX", 1_000)
+    monkeypatch.setattr(limits, "ROWS_MAX", 1_000)
     file = repeated(run, table, 2_000)
     assert "--engine spark" in refused(run)
     assert file.stat().st_size < 10_000
@@ -330,9 +330,9 @@ def test_more_rows_than_fit_into_memory_are_refused_unread(
 
 def test_the_limit_is_for_all_files_together(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sum(pq.read_table(run / name).num_rows for name in ("multicasts", "deliveries", "wire", "faults"))
-    monkeypatch.setattr(parquet, "ROWS_MAX", rows)
+    monkeypatch.setattr(limits, "ROWS_MAX", rows)
     read_run(run)
-    monkeypatch.setattr(parquet, "ROWS_MAX", rows - 1)
+    monkeypatch.setattr(limits, "ROWS_MAX", rows - 1)
     assert "--engine spark" in refused(run)
 
 
@@ -343,6 +343,6 @@ def test_one_long_text_in_many_rows_is_refused(run: Path) -> None:
 
 
 def test_one_row_with_very_many_destinations_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "ROWS_MAX", 1_000)
+    monkeypatch.setattr(limits, "ROWS_MAX", 1_000)
     repeated(run, "multicasts", 1, dst=[1] * 2_000)
     assert "2,000 values" in refused(run)

@@ -4,60 +4,52 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 from .. import __version__
 from ..core import UsageError
-from . import (
-    _certs,
-    _check,
-    _client,
-    _cluster,
-    _demo,
-    _errata,
-    _folders,
-    _fuzz,
-    _hops,
-    _protocols,
-    _report,
-    _sim,
-    _swarm,
-    _tokens,
-    _tracegen,
-    _watch,
-)
 from ._output import STOPPED, USAGE, errors, line
 
-app = typer.Typer(
-    name="amcast",
-    help="Atomic multicast: order messages across groups of replicated processes, and check that they were.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-_MODULES = (
-    _protocols,
-    _hops,
-    _sim,
-    _check,
-    _report,
-    _fuzz,
-    _errata,
-    _swarm,
-    _watch,
-    _tracegen,
-    _cluster,
-    _folders,
-    _client,
-    _certs,
-    _tokens,
-    _demo,
-)
-for module in _MODULES:
-    module.register(app)
+# The modules and their commands, in the order of the help.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "_protocols": ("protocols",),
+    "_hops": ("hops",),
+    "_sim": ("sim",),
+    "_check": ("check",),
+    "_report": ("report",),
+    "_fuzz": ("fuzz",),
+    "_errata": ("errata",),
+    "_swarm": ("swarm",),
+    "_watch": ("watch",),
+    "_tracegen": ("tracegen",),
+    "_cluster": ("node", "up", "down", "collect", "status", "logs", "load"),
+    "_folders": ("init", "replace"),
+    "_client": ("send", "tail", "skip"),
+    "_certs": ("certs",),
+    "_tokens": ("token",),
+    "_demo": ("demo",),
+}
+
+
+def make_app(command: str | None = None) -> typer.Typer:
+    """The commands of the module that has this one, so that a node does not load what a checker needs; else all."""
+    app = typer.Typer(
+        name="amcast",
+        help="Atomic multicast: order messages across groups of replicated processes, and check that they were.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for module in [name for name, commands in COMMANDS.items() if command in commands] or COMMANDS:
+        import_module(f".{module}", __package__).register(app)
+    _reflow(app)
+    return app
 
 
 def _reflow(commands: typer.Typer) -> None:
@@ -70,16 +62,12 @@ def _reflow(commands: typer.Typer) -> None:
             _reflow(group.typer_instance)
 
 
-_reflow(app)
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"amcast {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -92,7 +80,7 @@ def _options(
 def main() -> None:
     """Runs the command line. An error is one line that says what was wrong and what to do, and an exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = make_app(*sys.argv[1:2])(standalone_mode=False)
     except UsageError as error:
         _fail(str(error), USAGE)
     except typer.Abort:

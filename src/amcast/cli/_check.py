@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
+from .._extras import require
 from ..check import Report, check_run, space_time_svg, space_time_text, worst
 from ..core import UsageError
 from ..trace import Run, read_run
@@ -98,6 +99,7 @@ def _in_memory(paths: list[str], quiet: bool) -> list[Judged]:
 def _on_spark(
     paths: list[str], master: str | None, remote: str | None, quiet: bool
 ) -> tuple[list[Judged], list[Quarantined]]:
+    require("spark", "amcast check --engine spark")
     from ..pipeline import check_runs, read_runs, running_spark
 
     with saying(quiet) as say, running_spark(master, remote) as spark:

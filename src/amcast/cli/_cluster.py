@@ -17,7 +17,7 @@ import typer
 from ..core import UsageError
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, json_line, line, print_json, progress, table, visible
-from ._sim import parse_options, parse_workload
+from ._parse import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult

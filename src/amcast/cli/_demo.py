@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from .._extras import require
 from ..check import worst
 from ..sim import Scenario, scenario, simulate
 from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
@@ -53,6 +54,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast demo --seed 2[/bold]
         """
+        require("report", "amcast demo")
         with without_words(as_json):
             runs, written = _demo(out, seed, master, as_json)
         verdict = worst([found.verdict for found in written.reports])

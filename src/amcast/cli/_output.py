@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text, TextType
 
-from ..check import Report, Verdict, Violation
+if TYPE_CHECKING:
+    from ..check import Report, Verdict, Violation
 
 PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
 STOPPED = 130  # by Ctrl-C: 128 + SIGINT, as in shells

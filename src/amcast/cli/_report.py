@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._extras import require
 from ..check import space_time_svg, worst
 from ._output import (
     EXIT_CODES,
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast report runs/fastcast runs/basecast --out reports/comparison[/bold]
         """
+        require("report", "amcast report")
         from ..trace.whole import refuse_occupied
 
         if out is not None:

@@ -25,7 +25,6 @@ from ..sim import (
 )
 from ..sim.fuzz import violations_of
 from ..trace import write_run
-from ..workload import Micro
 from ._node_runs import replay_nodes
 from ._output import (
     EXIT_CODES,
@@ -40,6 +39,7 @@ from ._output import (
     show_breach,
     show_report,
 )
+from ._parse import parse_options, parse_workload
 from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
@@ -171,28 +171,6 @@ def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | N
         show_breach(violation.property, violation.explanation)
     if out is not None:
         console.print(f"\nrun written to {out}; verify it again with: amcast check {out}", highlight=False)
-
-
-def parse_workload(destinations: str, payload: int) -> Micro:
-    low, _, high = destinations.partition("-")
-    try:
-        return Micro(int(low), int(high or low), payload)
-    except ValueError:
-        raise UsageError(f"'{destinations}' is no number of destinations: write 2, or 1-3") from None
-
-
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """Pairs `name=value`. Values are JSON; a value that is not JSON is a string."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"'{pair}' is no option: write name=value, for example wrong_guesses=true")
-        try:
-            options[key] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            options[key] = value
-    return options
 
 
 def with_faults(made: Scenario, faults: str, plan_file: Path | None) -> Scenario:

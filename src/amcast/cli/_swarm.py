@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._extras import require
 from ..core import UsageError
 from ..protocols import protocol, select
 from ._fuzz import Driver
@@ -69,6 +70,7 @@ def register(app: typer.Typer) -> None:
 
         Stop it, and the same command goes on.
         """
+        require("spark", "amcast swarm")
         from ..pipeline.swarm import SwarmSpec, make_cells
 
         names = [spec.name for spec in select(name)]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .._extras import require
 from ._output import JsonOption, console, errors, print_json
 
 
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast tracegen runs/bad --damage cycle3 && amcast check runs/bad[/bold]
         """
+        require("spark", "amcast tracegen")
         from ..pipeline import TraceSpec, generate_trace
 
         spec = TraceSpec(

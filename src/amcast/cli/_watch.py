@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
+from .._extras import require
 from ..trace import read_run_info
 from ._output import EXIT_CODES, MasterOption, RemoteOption, coloured, console, json_line, line, table
 
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast watch runs/live --checkpoint runs/live-watch --json[/bold]
         """
+        require("spark", "amcast watch")
         from ..pipeline.spark import running_spark
         from ..pipeline.stream import Watch
 

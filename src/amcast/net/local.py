@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,8 +36,11 @@ from .security.access import add_token, read_token, write_secret
 from .security.certs import file_names, set_up
 from .security.identity import Identity
 from .system import system
-from .trace.collect import CollectReport, Expected, collect
+from .trace.evidence import Expected
 from .wire.control import Status
+
+if TYPE_CHECKING:
+    from .trace.collect import CollectReport
 
 CONFIG = "cluster.toml"
 OPERATOR_TOKEN = "operator.token"  # with which the tools of a local cluster with tokens connect
@@ -362,6 +365,8 @@ class LocalCluster:
     def collect(self, out: Path, complete: bool) -> CollectReport:
         """Makes a run folder of the trace. `complete`: the load has ended by itself, and is delivered."""
         self.trace_folder.mkdir(parents=True, exist_ok=True)  # one that was removed is as good as an empty one
+        from .trace.collect import collect  # with numpy, which most commands do not need
+
         return collect(self.trace_folder, out, partial(self.run_info, complete), self.expected)
 
     def expected(self) -> dict[ProcessId, Expected]:

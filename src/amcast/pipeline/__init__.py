@@ -3,6 +3,7 @@
 It knows the tables of a run (`trace`) and how they are judged (`check`), and nothing of the protocols.
 """
 
+from . import _required  # noqa: F401, before all that imports Spark
 from .checks import RunReport
 from .ingest import Quarantined, Runs, check_runs, read_runs, violations
 from .spark import running_spark, spark_session, stop_spark

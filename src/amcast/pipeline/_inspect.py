@@ -6,12 +6,14 @@ be read would be about another run.
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Iterator
+
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ..trace.parquet import columns_problem, row_groups_problem
-from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
+from ..trace.limits import GroupSize, row_groups_problem
+from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
+from ._arrow import columns_in
 from ._errors import first_line
 from .files import FileInfo, RunFiles
 
@@ -72,13 +74,13 @@ def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) ->
     return files
 
 
-def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Schema, name: str) -> FileInfo:
+def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: Schema, name: str) -> FileInfo:
     try:
         with pq.ParquetFile(path, filesystem=filesystem) as file:
             footer, found = file.metadata, file.schema_arrow
     except Exception as error:  # corrupt bytes make the library raise errors that it does not document
         raise BadRunError(f"{uri}: not a whole Parquet file ({first_line(error)})") from error
-    problem = columns_problem(found, schema) or row_groups_problem(footer)
+    problem = columns_problem(columns_in(found), schema) or row_groups_problem(_group_sizes(footer))
     if problem is not None:
         raise BadRunError(f"{uri}: {problem}")
     _check_counts(uri, footer)
@@ -89,6 +91,14 @@ def _inspect_file(filesystem: fs.FileSystem, path: str, uri: str, schema: pa.Sch
     if process is None or kind is None or first_pos is None:
         return FileInfo(uri, footer.num_rows)
     return FileInfo(uri, footer.num_rows, process, kind, first_pos[0])
+
+
+def _group_sizes(footer: pq.FileMetaData) -> Iterator[GroupSize]:
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        values = max([group.num_rows, *(column.num_values for column in columns)])
+        yield GroupSize(values, sum(column.total_uncompressed_size for column in columns))
 
 
 def _check_counts(uri: str, footer: pq.FileMetaData) -> None:

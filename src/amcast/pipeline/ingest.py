@@ -21,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812
 
 from ..core import UsageError
-from ..trace.schema import RUN_FILE, TABLES
+from ..parquet.column import Column
+from ..trace.schema import RUN_FILE, TABLES, Schema
 from ._errors import SPARK_ERRORS, first_line, was_stopped
 from ._inspect import BadRunError, filesystem_of, inspect_run
 from .checks.checker import check_files, violations_frame
@@ -111,18 +112,13 @@ def violations(spark: SparkSession, runs: Runs) -> DataFrame:
     return violations_frame(spark, check_runs(spark, runs))
 
 
-def spark_schema(schema: pa.Schema) -> T.StructType:
-    kinds: dict[pa.DataType, T.DataType] = {
-        pa.int8(): T.ByteType(),
-        pa.int32(): T.IntegerType(),
-        pa.int64(): T.LongType(),
-        pa.string(): T.StringType(),
-    }
+def spark_schema(schema: Schema) -> T.StructType:
+    kinds = {"int8": T.ByteType(), "int32": T.IntegerType(), "int64": T.LongType(), "string": T.StringType()}
 
-    def kind(found: pa.DataType) -> T.DataType:
-        return T.ArrayType(kinds[found.value_type]) if pa.types.is_list(found) else kinds[found]
+    def kind(column: Column) -> T.DataType:
+        return T.ArrayType(kinds[column.type]) if column.is_list else kinds[column.type]
 
-    return T.StructType([T.StructField(field.name, kind(field.type)) for field in schema])
+    return T.StructType([T.StructField(column.name, kind(column)) for column in schema.columns])
 
 
 def _as_uri(path: str) -> str:

@@ -21,10 +21,16 @@ import pyarrow.parquet as pq
 
 from ..core import UsageError
 from ..core.ids import SEQ_BITS, SEQ_LIMIT
-from ..trace.parquet import ROW_GROUP_ROWS, parquet_options
-from ..trace.schema import DELIVERIES, FAULTS, FINAL, MULTICASTS, RUN_FILE, GroupInfo, RunInfo, encode_run_info
+from ..trace import schema as tables
+from ..trace.limits import ROW_GROUP_ROWS
+from ..trace.schema import FINAL, RUN_FILE, GroupInfo, RunInfo, encode_run_info
 from ..trace.whole import new_folder
+from ._arrow import arrow_schema, parquet_options
 from ._damage import DAMAGES, Chunk
+
+MULTICASTS, DELIVERIES, FAULTS = (
+    arrow_schema(table) for table in (tables.MULTICASTS, tables.DELIVERIES, tables.FAULTS)
+)
 
 _TS_STEP = 16  # messages that a damage inserts get the timestamps in between
 

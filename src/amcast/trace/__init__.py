@@ -1,14 +1,21 @@
 """The trace of a run, four tables of what it did: recorded while it goes on, written as one folder, read back.
 
-Readers trust nothing in a folder, since other programs write such folders too.
+Readers trust nothing in a folder, since other programs write such folders too. Nodes use the words of `schema` and
+`packing` alone, and do not load numpy.
 """
 
-from ._convert import to_tables
-from .reader import read_run, read_run_info
-from .recorder import Recorder
-from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
-from .schema import FINAL, OPTIMISTIC, TABLES, GroupInfo, RunInfo, process_name
-from .writer import GrowingRun, write_run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazily
+from .schema import FINAL, NULL, OPTIMISTIC, TABLES, Fault, GroupInfo, RunInfo, process_name
+
+if TYPE_CHECKING:
+    from .reader import read_run, read_run_info
+    from .recorder import Recorder
+    from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run
+    from .writer import GrowingRun, write_run
 
 __all__ = [
     "FINAL",
@@ -23,11 +30,19 @@ __all__ = [
     "Recorder",
     "Run",
     "RunInfo",
+    "Tables",
     "WireRows",
     "make_run",
     "process_name",
     "read_run",
     "read_run_info",
-    "to_tables",
     "write_run",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    dict.fromkeys(("read_run", "read_run_info"), "reader")
+    | dict.fromkeys(("Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
+    | dict.fromkeys(("GrowingRun", "write_run"), "writer")
+    | {"Recorder": "recorder"},
+)

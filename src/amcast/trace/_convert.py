@@ -1,101 +1,84 @@
-"""Converts the numpy columns of a run (`run.py`) to Arrow tables and back; a missing value is `NULL` in numpy."""
+"""Converts the numpy columns of a run (`run.py`) to columns of Parquet files and back; a missing value is `NULL`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from .run import NULL, Deliveries, Fault, Int64s, Multicasts, WireRows
-from .schema import DELIVERIES, FAULTS, MULTICASTS, WIRE
-
-
-def to_tables(
-    multicasts: Multicasts, deliveries: Deliveries, wire: WireRows, faults: Sequence[Fault]
-) -> dict[str, pa.Table]:
-    return {
-        "multicasts": _multicasts_table(multicasts),
-        "deliveries": _deliveries_table(deliveries),
-        "wire": _wire_table(wire),
-        "faults": _faults_table(faults),
-    }
+from ..parquet.reader import Gathered
+from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
+from .run import Deliveries, Multicasts, WireRows
+from .schema import DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
 
 
-def _multicasts_table(rows: Multicasts) -> pa.Table:
-    list_type = MULTICASTS.field("dst").type
-    dst = pa.ListArray.from_arrays(pa.array(rows.dst_start, pa.int32()), pa.array(rows.dst), type=list_type)
-    columns = [rows.msg, rows.sender, rows.client_seq, dst, rows.t_us, rows.bytes]
-    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=MULTICASTS)
+def multicast_values(rows: Multicasts) -> list[Values]:
+    return _values(MULTICASTS, {**_fields(rows), "dst": Lists(rows.dst_start, rows.dst)})
 
 
-def _deliveries_table(rows: Deliveries) -> pa.Table:
-    columns = [rows.process, rows.grp, rows.pos, rows.msg, rows.kind, _nullable(rows.ts), rows.t_us]
-    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=DELIVERIES)
+def delivery_values(rows: Deliveries) -> list[Values]:
+    return _values(DELIVERIES, _fields(rows))
 
 
-def _wire_table(rows: WireRows) -> pa.Table:
-    kinds = pa.DictionaryArray.from_arrays(pa.array(rows.kind), pa.array(rows.kinds, pa.string()))
-    columns = [
-        rows.src,
-        rows.dst,
-        kinds.cast(pa.string()),
-        _nullable(rows.msg),
-        rows.bytes,
-        rows.sent_us,
-        _nullable(rows.received_us),
-    ]
-    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=WIRE)
+def wire_values(rows: WireRows) -> list[Values]:
+    return _values(WIRE, {**_fields(rows), "kind": Texts(rows.kind.astype(np.int32, copy=False), rows.kinds)})
 
 
-def _faults_table(faults: Sequence[Fault]) -> pa.Table:
-    columns = {name: [getattr(fault, name) for fault in faults] for name in FAULTS.names}
-    return pa.Table.from_pydict(columns, schema=FAULTS)
+def fault_values(faults: Sequence[Fault]) -> list[Values]:
+    numbers = {name: np.array([getattr(fault, name) for fault in faults], np.int64) for name in ("process", "t_us")}
+    texts = {name: _texts([getattr(fault, name) for fault in faults]) for name in ("what", "detail")}
+    return _values(FAULTS, {**numbers, **texts})
 
 
-def _nullable(column: Int64s) -> pa.Array:
-    return pa.array(column, mask=column == NULL)
+def _fields(rows: Multicasts | Deliveries | WireRows) -> dict[str, Any]:
+    return {field.name: getattr(rows, field.name) for field in fields(rows)}
 
 
-def multicasts_of(table: pa.Table) -> Multicasts:
-    lists = table.column("dst").combine_chunks()
-    sizes = _numbers(lists.value_lengths())
-    return Multicasts(
-        _numbers(table.column("msg")),
-        _numbers(table.column("sender")),
-        _numbers(table.column("client_seq")),
-        np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
-        _numbers(lists.flatten()),
-        _numbers(table.column("t_us")),
-        _numbers(table.column("bytes")),
-    )
+def _texts(texts: Sequence[str]) -> Texts:
+    code_of: dict[str, int] = {}
+    codes = [code_of.setdefault(text, len(code_of)) for text in texts]
+    return Texts(np.array(codes, np.int32), tuple(code_of))
 
 
-def deliveries_of(table: pa.Table) -> Deliveries:
-    return Deliveries(*(_numbers(table.column(name)) for name in DELIVERIES.names))
+def _values(schema: Schema, columns: Mapping[str, npt.NDArray[Any] | Values]) -> list[Values]:
+    """In the order of the schema, with exactly its types."""
+    values: list[Values] = []
+    for column in schema.columns:
+        found = columns[column.name]
+        if not isinstance(found, np.ndarray):
+            values.append(found)
+            continue
+        exact = found.astype(INTEGERS[column.type], copy=False)
+        assert exact is found or (exact == found).all(), f"a value of {column.name} does not fit into {column.type}"
+        present = exact != NULL if column.nullable else None
+        values.append(Integers(exact, None if present is None or present.all() else present))
+    return values
 
 
-def wire_of(table: pa.Table) -> WireRows:
-    kinds = table.column("kind").combine_chunks().dictionary_encode()
-    return WireRows(
-        _numbers(table.column("src")),
-        _numbers(table.column("dst")),
-        _numbers(kinds.indices),
-        tuple(kinds.dictionary.to_pylist()),
-        _numbers(table.column("msg")),
-        _numbers(table.column("bytes")),
-        _numbers(table.column("sent_us")),
-        _numbers(table.column("received_us")),
-    )
+def multicasts_of(columns: Mapping[str, Gathered]) -> Multicasts:
+    lists = columns["dst"].lists()
+    numbers = {name: column.integers() for name, column in columns.items() if name != "dst"}
+    return Multicasts(**numbers, dst_start=lists.start, dst=lists.values)
 
 
-def faults_of(table: pa.Table) -> list[Fault]:
-    return [Fault(**row) for row in table.select(FAULTS.names).to_pylist()]
+def deliveries_of(columns: Mapping[str, Gathered]) -> Deliveries:
+    return Deliveries(**{name: column.integers() for name, column in columns.items()})
 
 
-def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    filled = column.fill_null(NULL) if column.null_count else column
-    numbers: npt.NDArray[Any] = filled.to_numpy()
-    return numbers
+def wire_of(columns: Mapping[str, Gathered]) -> WireRows:
+    kind = columns["kind"].texts()
+    numbers = {name: column.integers() for name, column in columns.items() if name != "kind"}
+    return WireRows(**numbers, kind=kind.codes, kinds=kind.words)
+
+
+def faults_of(columns: Mapping[str, Gathered]) -> list[Fault]:
+    process, t_us = (columns[name].integers().tolist() for name in ("process", "t_us"))
+    what, detail = (_spelt(columns[name].texts()) for name in ("what", "detail"))
+    return [Fault(*row) for row in zip(process, t_us, what, detail, strict=True)]
+
+
+def _spelt(texts: Texts) -> list[str]:
+    return [texts.words[code] for code in texts.codes.tolist()]

@@ -7,18 +7,18 @@ columns that must have none. Files whose names start with `.` or `_`, as Spark l
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from ..core import UsageError
-from . import parquet
+from ..parquet.footer import Footer, read_footer
+from ..parquet.reader import Gathered, read_column
+from . import limits
 from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
-from .parquet import TEXT_BYTES_MAX, columns_problem, row_groups_problem
+from .limits import TEXT_BYTES_MAX, GroupSize, row_groups_problem
 from .run import Run, make_run
-from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
+from .schema import NULL, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
 
 _AGAIN = "copy the whole run again, or record it again"
 
@@ -27,9 +27,10 @@ def read_run(path: str | Path) -> Run:
     folder = Path(path)
     try:
         info = read_run_info(folder)
-        tables: dict[str, pa.Table] = {}
+        rows = 0
+        tables: dict[str, dict[str, Gathered]] = {}
         for name in TABLES:
-            tables[name] = _read_table(folder / name, name, sum(table.num_rows for table in tables.values()))
+            tables[name], rows = _read_table(folder / name, name, rows)
     except OSError as error:
         where = error.filename or folder
         raise UsageError(f"{where}: can't be read: {error.strerror or _first_line(error)}") from error
@@ -57,79 +58,81 @@ def read_run_info(path: str | Path) -> RunInfo:
         raise UsageError(f"{file}: {_first_line(error)}; mend it, or record the run again") from error
 
 
-def _read_table(folder: Path, name: str, rows: int) -> pa.Table:
-    """`rows`: how many are in memory already."""
-    schema = TABLES[name]
+def _read_table(folder: Path, name: str, rows: int) -> tuple[dict[str, Gathered], int]:
+    """The columns of a table. `rows`: how many rows are in memory already; it returns how many then are."""
+    footers = []
+    for file in _files_of(folder, name):
+        footer = _read_footer(file, TABLES[name], rows)
+        footers.append((file, footer))
+        rows += footer.rows
+    total = sum(footer.rows for _, footer in footers)
+    columns = {column.name: Gathered(column, total, NULL) for column in TABLES[name].columns}
+    for file, footer in footers:
+        _read_file(file, footer, TABLES[name], columns)
+    return columns, rows
+
+
+def _files_of(folder: Path, name: str) -> list[Path]:
     if not folder.is_dir():
         if name in OPTIONAL_TABLES and not folder.exists():
-            return schema.empty_table()
+            return []
         raise UsageError(f"{folder} is missing: a run needs the table {name}; {_AGAIN}")
-    files = _files_of(folder)
-    if not files and name not in OPTIONAL_TABLES:
-        raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
-    parts = [schema.empty_table()]
-    for file in files:
-        parts.append(_read_file(file, schema, rows))
-        rows += parts[-1].num_rows
-    return pa.concat_tables(parts)
-
-
-def _files_of(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "_")))
     for file in files:
         if file.suffix != ".parquet" or not file.is_file():
             raise UsageError(f"{file} is not a Parquet file: remove it from the table")
+    if not files and name not in OPTIONAL_TABLES:
+        raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
     return files
 
 
-def _read_file(path: Path, schema: pa.Schema, rows: int) -> pa.Table:
-    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+def _read_footer(path: Path, schema: Schema, rows: int) -> Footer:
+    with _whole(path), path.open("rb") as file:
+        footer = read_footer(file)
+    if rows + footer.rows > limits.ROWS_MAX:
+        raise UsageError(
+            f"{path}: the run has more than {limits.ROWS_MAX:,} rows, too many for the memory of one program;"
+            " use --engine spark"
+        )
+    problem = columns_problem(footer.columns, schema) or row_groups_problem(_group_sizes(footer))
+    if problem is not None:
+        raise UsageError(f"{path}: {problem}")
+    return footer
+
+
+def _read_file(path: Path, footer: Footer, schema: Schema, columns: Mapping[str, Gathered]) -> None:
+    """Adds its rows to the columns."""
+    with _whole(path), path.open("rb") as file:
+        for column in schema.columns:
+            into = columns[column.name]
+            nulls, text = into.nulls, into.text_bytes
+            read_column(file, footer, column.name, into)
+            nulls, text = into.nulls - nulls, into.text_bytes - text
+            if text > TEXT_BYTES_MAX:  # one long text may be in millions of rows
+                size = f"{text:,} bytes of text, and {TEXT_BYTES_MAX:,} are allowed"
+                raise UsageError(f"{path}: column {column.name} has {size}")
+            if nulls and not column.nullable:
+                raise UsageError(f"{path}: column {column.name} has {nulls} nulls and must have none; {_AGAIN}")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
     try:
-        # Texts stay dictionaries until their size is known: one long text may be in millions of rows.
-        with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
-            if rows + file.metadata.num_rows > parquet.ROWS_MAX:
-                raise UsageError(
-                    f"{path}: the run has more than {parquet.ROWS_MAX:,} rows, too many for the memory of one program;"
-                    " use --engine spark"
-                )
-            problem = columns_problem(file.schema_arrow, schema) or row_groups_problem(file.metadata)
-            if problem is not None:
-                raise UsageError(f"{path}: {problem}")
-            table = file.read().select(schema.names)
-            for name in texts:
-                _check_text(path, name, table.column(name))
-            plain = pa.table([_plain(table.column(name)) for name in schema.names], names=schema.names)
-            plain.validate(full=True)  # finds strings that are not UTF-8
-    except UsageError:
+        yield
+    except (UsageError, OSError):
         raise
-    except Exception as error:  # corrupt bytes make the library raise errors that it does not document
+    except Exception as error:  # corrupt bytes may be wrong in more ways than there are words for
         raise UsageError(f"{path}: not a whole Parquet file ({_first_line(error)}); {_AGAIN}") from error
-    for field in schema:
-        _check_nulls(path, field, plain.column(field.name))
-    return plain.cast(schema)
 
 
-def _check_text(path: Path, name: str, column: pa.ChunkedArray) -> None:
-    size = 0
-    for chunk in column.chunks:
-        if pa.types.is_dictionary(chunk.type):
-            size += pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
-        else:
-            size += chunk.nbytes
-    if size > TEXT_BYTES_MAX:
-        raise UsageError(f"{path}: column {name} has {size:,} bytes of text, and {TEXT_BYTES_MAX:,} are allowed")
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def _check_nulls(path: Path, field: pa.Field, column: pa.ChunkedArray) -> None:
-    nulls = column.null_count
-    if not nulls and pa.types.is_list(field.type):
-        nulls = sum(chunk.flatten().null_count for chunk in column.chunks)
-    if nulls and not field.nullable:
-        raise UsageError(f"{path}: column {field.name} has {nulls} nulls and must have none; {_AGAIN}")
+def _group_sizes(footer: Footer) -> list[GroupSize]:
+    return [
+        GroupSize(
+            max([group.rows, *(chunk.values for chunk in group.chunks)]),
+            sum(chunk.bytes_unpacked for chunk in group.chunks),
+        )
+        for group in footer.groups
+    ]
 
 
 def _first_line(error: BaseException) -> str:

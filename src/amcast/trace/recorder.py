@@ -10,17 +10,16 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from ..core import GroupId, MessageId, ProcessId
-from ._convert import to_tables
 from .packing import DELIVERY, MULTICAST, WIRE, packer
-from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
-from .schema import RunInfo
+from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
+from .schema import NULL, Fault, RunInfo
 
 _pack_multicast = packer(MULTICAST)
 _pack_delivery = packer(DELIVERY)
 _pack_wire = packer(WIRE)
+_MULTICAST, _DELIVERY, _WIRE = (row_type(row) for row in (MULTICAST, DELIVERY, WIRE))
 
 
 class Recorder:
@@ -84,9 +83,8 @@ class Recorder:
     def fault(self, process: ProcessId, t_us: int, what: str, detail: str) -> None:
         self._faults.append(Fault(process, t_us, what, detail))
 
-    def tables(self) -> dict[str, pa.Table]:
-        """The four tables in the order of recording, with exactly the types of the schema."""
-        return to_tables(self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults)
+    def tables(self) -> Tables:
+        return Tables(self._multicast_columns(), self._delivery_columns(), self._wire_columns(), tuple(self._faults))
 
     def run(self, info: RunInfo) -> Run:
         """The run as the checks read it, without a file in between."""
@@ -95,7 +93,7 @@ class Recorder:
     # Columns are copies: a bytearray can't grow while a numpy array is a view of it.
 
     def _multicast_columns(self) -> Multicasts:
-        rows = np.frombuffer(bytes(self._multicasts), MULTICAST)
+        rows = np.frombuffer(bytes(self._multicasts), _MULTICAST)
         return Multicasts(
             rows["msg"].copy(),
             rows["sender"].copy(),
@@ -107,11 +105,11 @@ class Recorder:
         )
 
     def _delivery_columns(self) -> Deliveries:
-        rows = np.frombuffer(bytes(self._deliveries), DELIVERY)
-        return Deliveries(*(rows[name].copy() for name in DELIVERY.names or ()))
+        rows = np.frombuffer(bytes(self._deliveries), _DELIVERY)
+        return Deliveries(*(rows[name].copy() for name, _ in DELIVERY))
 
     def _wire_columns(self) -> WireRows:
-        rows = np.frombuffer(bytes(self._wire), WIRE)
+        rows = np.frombuffer(bytes(self._wire), _WIRE)
         return WireRows(
             rows["src"].copy(),
             rows["dst"].copy(),

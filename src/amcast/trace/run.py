@@ -6,6 +6,7 @@ timestamp of a delivery that has none, the message that a wire message is about,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NoReturn
 
@@ -13,14 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
-from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, RunInfo, info_problem, restored_position
+from .packing import Row
+from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, Fault, RunInfo, info_problem, restored_position
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
-NULL = -(1 << 63)
-
 _REDO = "record the run again"
+
+
+def row_type(row: Row) -> np.dtype[np.void]:
+    return np.dtype(list(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,13 @@ class WireRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    process: ProcessId
-    t_us: int
-    what: str
-    detail: str
+class Tables:
+    """The four tables of a run, or what is new in them: rows in the order of recording."""
+
+    multicasts: Multicasts
+    deliveries: Deliveries
+    wire: WireRows
+    faults: Sequence[Fault]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ whole configuration, regions, versions) is in `extra`, and survives reading and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from ..core import GroupId, ProcessId, client_name, process_label
+from ..parquet.column import TEXT, Column
 
 RUN_FILE = "run.json"
 
@@ -27,55 +28,63 @@ RESTART = "restart"
 RESTORED = "restored"  # detail: {"position": N}; it was handed state instead of messages, and delivers on from N
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
+NULL = -(1 << 63)  # in memory, a value that is missing
 
 
-MULTICASTS = pa.schema(
-    [
-        _required("msg", pa.int64()),
-        _required("sender", pa.int64()),
-        _required("client_seq", pa.int64()),
-        _required("dst", pa.list_(pa.field("element", pa.int32(), nullable=False))),
-        _required("t_us", pa.int64()),
-        _required("bytes", pa.int32()),
-    ]
+@dataclass(frozen=True, slots=True)
+class Schema:
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+
+MULTICASTS = Schema(
+    (
+        Column("msg", "int64"),
+        Column("sender", "int64"),
+        Column("client_seq", "int64"),
+        Column("dst", "int32", is_list=True),
+        Column("t_us", "int64"),
+        Column("bytes", "int32"),
+    )
 )
 
-DELIVERIES = pa.schema(
-    [
-        _required("process", pa.int32()),
-        _required("grp", pa.int32()),
-        _required("pos", pa.int64()),  # 0, 1, 2... of each process and kind
-        _required("msg", pa.int64()),
-        _required("kind", pa.int8()),
-        pa.field("ts", pa.int64()),
-        _required("t_us", pa.int64()),
-    ]
+DELIVERIES = Schema(
+    (
+        Column("process", "int32"),
+        Column("grp", "int32"),
+        Column("pos", "int64"),  # 0, 1, 2... of each process and kind
+        Column("msg", "int64"),
+        Column("kind", "int8"),
+        Column("ts", "int64", nullable=True),
+        Column("t_us", "int64"),
+    )
 )
 
-WIRE = pa.schema(
-    [
-        _required("src", pa.int64()),
-        _required("dst", pa.int64()),
-        _required("kind", pa.string()),
-        pa.field("msg", pa.int64()),
-        _required("bytes", pa.int32()),
-        _required("sent_us", pa.int64()),
-        pa.field("received_us", pa.int64()),
-    ]
+WIRE = Schema(
+    (
+        Column("src", "int64"),
+        Column("dst", "int64"),
+        Column("kind", TEXT),
+        Column("msg", "int64", nullable=True),
+        Column("bytes", "int32"),
+        Column("sent_us", "int64"),
+        Column("received_us", "int64", nullable=True),
+    )
 )
 
-FAULTS = pa.schema(
-    [
-        _required("process", pa.int64()),
-        _required("t_us", pa.int64()),
-        _required("what", pa.string()),
-        _required("detail", pa.string()),
-    ]
+FAULTS = Schema(
+    (
+        Column("process", "int64"),
+        Column("t_us", "int64"),
+        Column("what", TEXT),
+        Column("detail", TEXT),
+    )
 )
 
-TABLES: dict[str, pa.Schema] = {
+TABLES: dict[str, Schema] = {
     "multicasts": MULTICASTS,
     "deliveries": DELIVERIES,
     "wire": WIRE,
@@ -84,6 +93,36 @@ TABLES: dict[str, pa.Schema] = {
 OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most runs have no faults
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
+
+
+def columns_problem(found: Sequence[Column], wanted: Schema) -> str | None:
+    """What is wrong with a file's columns, and what to do about it; None if nothing is."""
+    names = [column.name for column in found]
+    for name in wanted.names:
+        if name not in names:
+            return f"column {name} is missing; write all columns of the schema"
+    expected = {column.name: column for column in wanted.columns}
+    for column in found:
+        if column.name not in expected:
+            return f"column {column.name} is not in the schema; remove it"
+        if names.count(column.name) > 1:
+            return f"column {column.name} is there twice; remove one"
+        if str(column) != str(expected[column.name]) and not _was_narrower(column, expected[column.name]):
+            return f"column {column.name} is {column} and must be {expected[column.name]}; cast it"
+    return None
+
+
+def _was_narrower(found: Column, wanted: Column) -> bool:
+    """Ids of clients had 32 bits once."""
+    return found.name in CLIENT_COLUMNS and str(found) == "int32" and str(wanted) == "int64"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    process: ProcessId
+    t_us: int
+    what: str
+    detail: str
 
 
 class GroupInfo(msgspec.Struct, frozen=True):

@@ -10,34 +10,36 @@ the deliveries of all processes at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..core import UsageError
-from .parquet import ROW_GROUP_ROWS, parquet_options
+from ..parquet.values import Values
+from ..parquet.writer import write_table
+from ._convert import delivery_values, fault_values, multicast_values, wire_values
+from .encodings import ENCODINGS
+from .limits import ROW_GROUP_ROWS
 from .recorder import Recorder
-from .run import delivery_order
-from .schema import KIND_NAMES, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, encode_run_info, info_problem
+from .run import Deliveries, Tables, by_position
+from .schema import KIND_NAMES, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, encode_run_info, info_problem
 from .whole import cannot_write, new_folder, refuse_occupied
 
 
-def write_run(path: str | Path, info: RunInfo, source: Recorder | Mapping[str, pa.Table]) -> None:
+def write_run(path: str | Path, info: RunInfo, source: Recorder | Tables) -> None:
     """Writes the folder `path`, which must not exist yet or be empty."""
     target = Path(path)
     _refuse_problem(target, info)
     tables = source.tables() if isinstance(source, Recorder) else source
     with new_folder(target, "run") as draft:
         for name, schema in TABLES.items():
-            table = tables.get(name, schema.empty_table()) if name in OPTIONAL_TABLES else tables[name]
             (draft / name).mkdir()
-            for stem, part in _files_of(name, table):
-                _write_file(draft / name / f"{stem}.parquet", part)
+            for stem, values in _files_of(name, tables):
+                _write_file(draft / name / f"{stem}.parquet", schema, values)
         (draft / RUN_FILE).write_bytes(encode_run_info(info))
 
 
@@ -59,13 +61,13 @@ class GrowingRun:
         except OSError as error:
             raise cannot_write(self._folder, "run", error) from error
 
-    def append(self, tables: Mapping[str, pa.Table]) -> None:
+    def append(self, tables: Tables) -> None:
         """Adds rows to any of the tables. Deliveries are written last: whoever reads one finds its multicast."""
         self._files += 1
         try:
-            for name in sorted(tables, key=lambda name: name == "deliveries"):
-                if len(tables[name]):
-                    self._append(name, tables[name])
+            for name in sorted(TABLES, key=lambda name: name == "deliveries"):
+                if len(getattr(tables, name)):
+                    self._append(name, tables)
         except OSError as error:
             raise cannot_write(self._folder, "run", error) from error
 
@@ -80,20 +82,20 @@ class GrowingRun:
         """Ends the run: no rows follow, so `info` may say that it is complete."""
         _refuse_problem(self._folder, info)
         try:
-            for name, schema in TABLES.items():
+            for name in TABLES:
                 if name not in self._written and name not in OPTIONAL_TABLES:
-                    self._append(name, schema.empty_table())
+                    self._append(name, Recorder().tables())
             self._describe(info)
         except OSError as error:
             raise cannot_write(self._folder, "run", error) from error
 
-    def _append(self, name: str, table: pa.Table) -> None:
+    def _append(self, name: str, tables: Tables) -> None:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         self._written.add(name)
-        for stem, part in _files_of(name, table):
+        for stem, values in _files_of(name, tables):
             draft = folder / f".{stem}"
-            _write_file(draft, part)
+            _write_file(draft, TABLES[name], values)
             os.replace(draft, folder / f"{stem}-{self._files:06d}.parquet")
 
     def _describe(self, info: RunInfo) -> None:
@@ -108,27 +110,30 @@ def _refuse_problem(target: Path, info: RunInfo) -> None:
         raise UsageError(f"{target / RUN_FILE}: {problem}")
 
 
-def _files_of(name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """The files that a table is written as: name without ending, and rows."""
-    exact = table.select(TABLES[name].names).cast(TABLES[name])
-    if name == "deliveries" and len(exact):
-        yield from _by_process(exact)
-    else:
-        yield "part-00000", exact
+def _files_of(name: str, tables: Tables) -> Iterator[tuple[str, list[Values]]]:
+    """The files that a table is written as: name without ending, and columns."""
+    match name:
+        case "multicasts":
+            yield "part-00000", multicast_values(tables.multicasts)
+        case "wire":
+            yield "part-00000", wire_values(tables.wire)
+        case "faults":
+            yield "part-00000", fault_values(tables.faults)
+        case _:
+            yield from _by_process(by_position(tables.deliveries))
 
 
-def _by_process(deliveries: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """One table for each process and kind, by position, with a name that sorts by process."""
-    process, kind, pos = (deliveries.column(name).to_numpy() for name in ("process", "kind", "pos"))
-    order = delivery_order(process, kind, pos)
-    if order is not None:
-        deliveries, process, kind = deliveries.take(pa.array(order)), process[order], kind[order]
-    changes = np.flatnonzero(np.diff(process) | np.diff(kind)) + 1
-    bounds = [0, *changes.tolist(), len(process)]
-    for start, stop in pairwise(bounds):
-        suffix = KIND_NAMES.get(int(kind[start]), str(kind[start]))
-        yield f"p{process[start]:08d}-{suffix}", deliveries.slice(start, stop - start)
+def _by_process(rows: Deliveries) -> Iterator[tuple[str, list[Values]]]:
+    """A file for each process and kind, by position, with a name that sorts by process."""
+    if not len(rows):
+        yield "part-00000", delivery_values(rows)
+        return
+    changes = np.flatnonzero(np.diff(rows.process) | np.diff(rows.kind)) + 1
+    for start, stop in pairwise([0, *changes.tolist(), len(rows)]):
+        kind = int(rows.kind[start])
+        part = Deliveries(*(getattr(rows, field.name)[start:stop] for field in fields(rows)))
+        yield f"p{rows.process[start]:08d}-{KIND_NAMES.get(kind, str(kind))}", delivery_values(part)
 
 
-def _write_file(path: Path, table: pa.Table) -> None:
-    pq.write_table(table, path, row_group_size=ROW_GROUP_ROWS, **parquet_options(table.schema))
+def _write_file(path: Path, schema: Schema, values: list[Values]) -> None:
+    write_table(path, schema.columns, values, ENCODINGS, ROW_GROUP_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -10,15 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from amcast.trace import TABLES, write_run
 from amcast.trace.schema import RUN_FILE, encode_run_info
 from tests.check.traces import Trace
+
+
+def _tables(trace: Trace) -> dict[str, pa.Table]:
+    with tempfile.TemporaryDirectory() as scratch:
+        write_run(Path(scratch) / "run", trace.info(), trace.recorder())
+        return {name: pq.read_table(Path(scratch) / "run" / name) for name in TABLES}
 
 
 class GrowingRun:
     def __init__(self, folder: Path, trace: Trace) -> None:
         self.folder = folder
         self._info = trace.info()
-        self._tables = trace.recorder().tables()
+        self._tables = _tables(trace)
         self._files = 0
         folder.mkdir()
         self.describe(complete=False)

@@ -30,7 +30,7 @@ from ..disk.files import sync_folder
 from ..disk.records import Durability
 from ..layout import DataLayout, difference, layout_of
 from ..system import system
-from ..trace.collect import Boots
+from ..trace.evidence import Boots
 from ..wire.control import Life
 from ._witnesses import PEERS, write_peers
 

@@ -7,8 +7,9 @@ import numpy as np
 from ...core import GroupId, ProcessId, UsageError
 from ...trace import FINAL, OPTIMISTIC, Deliveries
 from ...trace.packing import PROCESS_DELIVERY
-from ...trace.run import Int64s
-from ._rawfile import STATE, Boot, Mask, RawFile, Rows
+from ...trace.run import Int64s, row_type
+from ._rawfile import Boot, Mask, RawFile, Rows
+from ._rawformat import STATE
 
 _HighWater = tuple[int, int]  # the position after the highest one so far, of final and of optimistic deliveries
 
@@ -104,7 +105,7 @@ class CollectedDeliveries:
 
     def _taken(self, files: list[RawFile]) -> Rows:
         """The rows of these files that were taken already."""
-        parts: list[Rows] = [np.zeros(0, PROCESS_DELIVERY)]
+        parts: list[Rows] = [np.zeros(0, row_type(PROCESS_DELIVERY))]
         repeated: dict[int, int] = {}  # guesses that were left out, by boot
         for file in files:
             rows = file.rows_taken()
@@ -206,7 +207,7 @@ def _by_kind(rows: Rows) -> tuple[tuple[int, Int64s], tuple[int, Int64s]]:
 
 def delivery_columns(delivered: list[tuple[CollectedDeliveries, Rows]]) -> Deliveries:
     """Process after process: its final deliveries, then its optimistic ones."""
-    parts = [np.zeros(0, PROCESS_DELIVERY)]
+    parts = [np.zeros(0, row_type(PROCESS_DELIVERY))]
     for _, rows in delivered:
         optimistic = rows["kind"] == OPTIMISTIC
         parts.append(rows[np.argsort(optimistic, kind="stable")] if optimistic.any() else rows)

@@ -11,18 +11,17 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from ...core import GroupId, ProcessId, UsageError
 from ...core.ids import GROUP_ID_LIMIT
-from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, WireRows, to_tables
+from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, Tables, WireRows
 from ...trace.packing import WIRE
-from ...trace.run import Int32s
+from ...trace.run import Int32s, row_type
 from ...trace.schema import CRASH, RESTART, RESTORED, process_name
 from ._deliveries import CollectedDeliveries, delivery_columns
-from ._evidence import Expect, Found, Table, dropped_evidence, missing_evidence
 from ._multicasts import Ids, joined, merged, multicasts_of
-from ._rawfile import (
+from ._rawfile import Boot, RawFile, Rows, raw_files
+from ._rawformat import (
     CLOSED,
     DROPPED,
     FAILED,
@@ -31,14 +30,11 @@ from ._rawfile import (
     MULTICAST_RUN,
     OPEN,
     STATE,
-    Boot,
     Dropped,
     Header,
-    RawFile,
-    Rows,
-    raw_files,
 )
 from .clients import CAME, LEFT, ClientEnds, ClientWord
+from .evidence import Expect, Found, Table, dropped_evidence, missing_evidence
 
 _T = TypeVar("_T")
 
@@ -114,7 +110,7 @@ class Intake:
             found[process] = Found(mine, delivered.end, idle, dropped, delivered.first, delivered.is_compared)
         return found
 
-    def take(self, is_last: bool) -> dict[str, pa.Table]:
+    def take(self, is_last: bool) -> Tables:
         try:
             self._discover(is_last)
             for file in self._files.values():
@@ -136,7 +132,7 @@ class Intake:
             column -= epoch
         wire.received_us[wire.received_us != NULL] -= epoch
         by_time = sorted(faults, key=lambda fault: fault.t_us)
-        return to_tables(multicasts, deliveries, wire, [replace(fault, t_us=fault.t_us - epoch) for fault in by_time])
+        return Tables(multicasts, deliveries, wire, [replace(fault, t_us=fault.t_us - epoch) for fault in by_time])
 
     def _discover(self, is_last: bool) -> None:
         found: dict[tuple[ProcessId, int, int], list[RawFile]] = {}
@@ -191,7 +187,7 @@ class Intake:
         return delivery_columns(parts), faults
 
     def _take_multicasts(self) -> Multicasts:
-        parts = [multicasts_of(np.zeros(0, MULTICAST_RUN))[0]]
+        parts = [multicasts_of(np.zeros(0, row_type(MULTICAST_RUN)))[0]]
         for file in self._files_of("multicasts"):
             try:
                 part, rows = multicasts_of(file.rows())
@@ -206,7 +202,7 @@ class Intake:
         return new
 
     def _take_wire(self) -> WireRows:
-        parts = [np.zeros(0, WIRE)]
+        parts = [np.zeros(0, row_type(WIRE))]
         kinds = [np.zeros(0, np.int32)]
         for file in self._files_of("wire"):
             names = self._files.get(file.path.name.replace("wire", "kinds", 1))

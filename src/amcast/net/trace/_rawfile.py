@@ -1,64 +1,39 @@
-"""Raw files, which nodes trace into: a header, then rows in the order of recording.
-
-    deliveries.0.1.raw             the table, the process, its boot; the first segment of that boot
-    deliveries.0.1.7.raw           segment 7
-
-    multicasts, deliveries, wire   rows of a fixed size; what is left at the end of the file is a torn row
-    faults, kinds                  lines of JSON; a last one without a line feed is torn
-
-A multicast is a row for each of its destinations. `left` says how many follow, so that it is seen whether all are
-there. Such rows stand for a run of `count` messages with consecutive ids and payloads of the same size. A row of
-`deliveries` stands for a run too: ids, positions and timestamps rise by one. It may also say that the process received
-a state instead of deliveries (`STATE`). `kinds` has the names of the wire messages that are numbers in `wire`, in the
-order of numbers.
-
-A boot goes on in a new segment when one is full: a new file for each table. Files of the one before are marked ROTATED
-when those of the next are there, so that it is seen if the end of a boot is missing. `_retention.py` says which
-segments are dropped.
-
-A node writes its tables in the order of `FLUSH_ORDER`, causes first, and before anything leaves for other processes. So
-a reader that opens the tables in reverse order, deliveries first, finds the multicast of each delivery that it saw.
-"""
+"""Reads raw files, whose form is in `_rawformat.py`."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...core import BATCH_LIMIT, GroupId, ProcessId, UsageError
+from ...core import BATCH_LIMIT, UsageError
 from ...trace import NULL
-from ...trace.packing import MULTICAST, PROCESS_DELIVERY, WIRE
+from ...trace.packing import PROCESS_DELIVERY, WIRE
+from ...trace.run import row_type
+from ._rawformat import (
+    CLOSED,
+    DELIVERY_RUN,
+    END_AT,
+    FLUSH_ORDER,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    MULTICAST_RUN,
+    OLDER,
+    OLDER_HEADER,
+    OPEN,
+    ROTATED,
+    VERSION,
+    Header,
+    segment_of,
+)
 
-MULTICAST_RUN = np.dtype([*MULTICAST.descr, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4")])
-DELIVERY_RUN = np.dtype([*PROCESS_DELIVERY.descr, ("count", "<i4")])
-STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that covers all positions below this one
-
-# Words in `faults` that do not go into the run.
-IDLE = "idle"  # boots before this one that ended before the process took part in anything
-DROPPED = "dropped"  # which of the oldest segments were removed on purpose: a `Dropped`
-
-FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
-ROWS = {"wire": WIRE, "multicasts": MULTICAST_RUN, "deliveries": DELIVERY_RUN}
-
-MAGIC = b"amctrace"
-VERSION = 5
-_HEADER = Struct("<8sHBBiiii")  # magic, version, table, how it ended, process, group, boot, segment
-HEADER_BYTES = _HEADER.size
-_OLDER = 4  # had no segments: a file was a whole boot
-_OLDER_HEADER = Struct("<8sHBBiii")
-END_AT = 11  # the byte of the header that says how the file ended; overwriting it needs no space on a full disk
-OPEN, CLOSED, FAILED, ROTATED = b"\0", b"\1", b"\2", b"\3"  # FAILED: a write failed, and rows are missing
-
-_NAME = re.compile(r"([a-z]+)\.(\d{1,9})\.(\d{1,9})(?:\.([1-9]\d{0,8}))?\.raw")
+ROWS = {"wire": row_type(WIRE), "multicasts": row_type(MULTICAST_RUN), "deliveries": row_type(DELIVERY_RUN)}
 
 Rows = npt.NDArray[np.void]
 Mask = npt.NDArray[np.bool_]
@@ -74,29 +49,6 @@ def steps_of(counts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
     ends = np.cumsum(counts, dtype=np.int64)
     steps: npt.NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
     return steps
-
-
-class Header(NamedTuple):
-    table: str
-    process: ProcessId
-    group: GroupId
-    boot: int
-    segment: int = 0
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.table}.{self.process}.{self.boot}{f'.{self.segment}' if self.segment else ''}.raw"
-
-    def encode(self) -> bytes:
-        return _HEADER.pack(MAGIC, VERSION, FLUSH_ORDER.index(self.table), OPEN[0], *self[1:])
-
-
-class Dropped(msgspec.Struct, frozen=True):
-    """Everything that a process traced up to this segment was removed on purpose, and by which limit."""
-
-    boot: int
-    segment: int
-    limit: str  # in words: "the limit of 1 GB"
 
 
 class RawFile:
@@ -144,8 +96,8 @@ class RawFile:
         if not are_counts(counts):
             raise self.damaged("there is a row in it that is no delivery")
         steps = steps_of(counts)
-        rows = np.empty(len(steps), PROCESS_DELIVERY)
-        for name in PROCESS_DELIVERY.names or ():
+        rows = np.empty(len(steps), row_type(PROCESS_DELIVERY))
+        for name, _ in PROCESS_DELIVERY:
             rows[name] = np.repeat(runs[name], counts)
         if len(rows) > len(runs):
             rows["pos"] += steps
@@ -241,14 +193,6 @@ def raw_files(folder: Path, known: dict[str, RawFile]) -> Iterator[RawFile]:
     yield from sorted(found, key=lambda file: (file.process, file.boot, file.segment, file.table))
 
 
-def segment_of(name: str) -> tuple[str, ProcessId, int, int] | None:
-    """The table, the process, the boot and the segment that a file has by its name; None if it is no raw file."""
-    found = _NAME.fullmatch(name)
-    if found is None or found[1] not in FLUSH_ORDER:
-        return None
-    return found[1], int(found[2]), int(found[3]), int(found[4] or 0)
-
-
 def _open(path: Path) -> RawFile | None:
     """None if it has no header: it was created a moment ago, or on a full disk. Or if its node has just dropped it."""
     foreign = UsageError(f"{path} is not a trace file of a node: remove it")
@@ -260,12 +204,12 @@ def _open(path: Path) -> RawFile | None:
     except FileNotFoundError:
         return None
     version = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 2], "little")
-    layout = _OLDER_HEADER if version == _OLDER else _HEADER
+    layout = OLDER_HEADER if version == OLDER else HEADER
     if len(data) < layout.size:
         return None
     if not data.startswith(MAGIC):
         raise foreign
-    if version not in (VERSION, _OLDER):
+    if version not in (VERSION, OLDER):
         raise UsageError(f"{path} was written by another version of amcast: collect it with that one")
     fields: tuple[Any, ...] = layout.unpack(data[: layout.size])
     header = Header(FLUSH_ORDER[fields[2]] if fields[2] < len(FLUSH_ORDER) else "?", *fields[4:])

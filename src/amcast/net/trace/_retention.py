@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...core import ProcessId
 from ..system import system
-from ._rawfile import FLUSH_ORDER, Dropped, segment_of
+from ._rawformat import FLUSH_ORDER, Dropped, segment_of
 
 _PARTS = 8  # segments that the limit holds: so much of it, at most, is dropped at a time
 _BLOCK = 4_096  # what a file takes of a disk, at least

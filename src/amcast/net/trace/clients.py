@@ -18,12 +18,11 @@ import msgspec
 
 from ...core import AppMessage, ProcessId
 from ...core.ids import SEQ_BITS, SEQ_LIMIT
-from ...trace import Fault
-from ...trace.schema import CRASH
+from ...trace.schema import CRASH, Fault
 from ..system import system
-from ._multicasts import Ids
 
 if TYPE_CHECKING:
+    from ._multicasts import Ids
     from .writer import TraceWriter
 
 LOCAL = "local"  # the region of whoever names none

@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 
 from ...trace import GrowingRun, write_run
-from ._evidence import Boots, Expect, Expected
 from ._intake import CollectReport, Describe, Intake
+from .evidence import Boots, Expect, Expected
 
 __all__ = ["Boots", "CollectReport", "Collector", "Describe", "Expect", "Expected", "collect"]
 

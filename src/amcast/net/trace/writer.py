@@ -28,7 +28,7 @@ from ...trace import FINAL, NULL
 from ...trace.packing import WIRE, packer
 from ...trace.schema import RESTORED
 from ..system import system
-from ._rawfile import (
+from ._rawformat import (
     CLOSED,
     DELIVERY_RUN,
     DROPPED,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...core import ProcessId
 from ...trace import RunInfo
 from ...trace.schema import process_name
-from ._rawfile import CLOSED, FAILED, FLUSH_ORDER, ROTATED, Dropped
+from ._rawformat import CLOSED, FAILED, FLUSH_ORDER, ROTATED, Dropped
 
 
 class Boots(NamedTuple):

@@ -1,0 +1,32 @@
+"""What several commands read from their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..core import UsageError
+from ..workload import Micro
+
+
+def parse_workload(destinations: str, payload: int) -> Micro:
+    low, _, high = destinations.partition("-")
+    try:
+        return Micro(int(low), int(high or low), payload)
+    except ValueError:
+        raise UsageError(f"'{destinations}' is no number of destinations: write 2, or 1-3") from None
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """Pairs `name=value`. Values are JSON; a value that is not JSON is a string."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"'{pair}' is no option: write name=value, for example wrong_guesses=true")
+        try:
+            options[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            options[key] = value
+    return options

@@ -1,0 +1,48 @@
+"""The values of a column in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+INTEGERS = {name: np.dtype(name) for name in ("int8", "int16", "int32", "int64")}
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """`values` has something where a value is missing; `present` is None if none is."""
+
+    values: npt.NDArray[Any]
+    present: npt.NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Each text is kept once."""
+
+    codes: Int32s  # indices into words
+    words: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    start: Int64s  # the list of row i is values[start[i]:start[i + 1]]
+    values: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+
+Values = Integers | Texts | Lists
