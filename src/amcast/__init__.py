@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .core.errors import RetryableError, UsageError
+    from .net.client._questions import QueryError
     from .net.client.async_client import AsyncClient, BusyError, NotInTimeError, connect
     from .net.client.observer import GoneError, observe
     from .net.client.sync_client import connect_sync
@@ -17,6 +18,7 @@ __all__ = [
     "BusyError",
     "GoneError",
     "NotInTimeError",
+    "QueryError",
     "RetryableError",
     "StateMachine",
     "UsageError",
@@ -34,6 +36,7 @@ _WHERE = {
     "BusyError": "net.client.async_client",
     "GoneError": "net.client.observer",
     "NotInTimeError": "net.client.async_client",
+    "QueryError": "net.client._questions",
     "RetryableError": "core.errors",
     "StateMachine": "net.node.application",
     "UsageError": "core.errors",

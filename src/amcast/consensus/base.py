@@ -42,6 +42,7 @@ class StateReceived(msgspec.Struct, frozen=True):
     """State of another replica to replace one's own with; later instances follow."""
 
     state: bytes
+    next: int = 0  # it covers all instances below, as far as it is known
 
 
 class SnapshotDue(msgspec.Struct, frozen=True):

@@ -323,7 +323,7 @@ class Learner(Log):
         self.incarnations = dict(message.incarnations)
         self.truncate(message.next)
         self.ask(sender, out)
-        return [StateReceived(message.state), *self.advance()]
+        return [StateReceived(message.state, message.next), *self.advance()]
 
     def lag_floor(self) -> int:
         """The first instance whose value is still kept for learners that lag."""

@@ -75,6 +75,14 @@ class SyncClient:
         """For many calls at a time."""
         return self._start(self._client.call(groups, payload, timeout))
 
+    def query(self, group: str, payload: Payload, **settings: Any) -> bytes | None:
+        """Asks the application of one group, without ordering anything; see `AsyncClient.query`."""
+        return self._call(self._client.query(group, payload, **settings))
+
+    def query_nowait(self, group: str, payload: Payload, **settings: Any) -> Future[bytes | None]:
+        """For many queries at a time."""
+        return self._start(self._client.query(group, payload, **settings))
+
     @property
     def groups(self) -> list[str]:
         return self._client.groups

@@ -25,6 +25,7 @@ from ..system import Stamp, system
 from ..wire.control import (
     DECODE_ERRORS,
     VERSION,
+    Answers,
     Attach,
     Busy,
     Detach,
@@ -34,12 +35,14 @@ from ..wire.control import (
     Renew,
     Renewed,
     Results,
+    Unanswered,
     Welcome,
     layout_decoder,
 )
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
+from ._questions import Questions
 
 _LINK_BYTES = 64 << 20
 # Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
@@ -103,6 +106,7 @@ class Trunk:
         self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
+        self.questions = Questions(self.send, self._touch_once)
         self._dirty: list[SendBuffer] = []
         self._woken: dict[Session, None] = {}  # sessions that have something to do before the turn ends
         self._is_turn_ending = False
@@ -186,6 +190,7 @@ class Trunk:
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
+        self.questions.close()
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
@@ -355,6 +360,10 @@ class Trunk:
                     session = self._sessions.get(id_ >> SEQ_BITS)
                     if session is not None:
                         session.on_result(message.group, id_, result, message.problem)
+            case Answers():
+                self.questions.on_answers(message)
+            case Unanswered():
+                self.questions.on_unanswered(message)
             case Busy():
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:
@@ -398,6 +407,10 @@ class Trunk:
         if not self._is_turn_ending:
             self._touch()
 
+    def _touch_once(self) -> None:
+        if not self._is_turn_ending:
+            self._touch()
+
     def _touch(self) -> None:
         self._is_turn_ending = True
         self._loop.call_soon(self._end_turn)
@@ -410,6 +423,7 @@ class Trunk:
         for to, messages in starts.items():
             for start in _merge(messages):
                 self.send(to, frame(encode(start)))
+        self.questions.send_all()
         self._is_turn_ending = False
         dirty, self._dirty = self._dirty, []
         for buffer in dirty:

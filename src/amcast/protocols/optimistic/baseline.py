@@ -295,7 +295,7 @@ class Baseline(Replica):
                 case Decided():
                     self._consume(group, decision, out)
                 case StateReceived():
-                    if not self._take_remote_state(decision.state, out):
+                    if not self._take_remote_state(group, decision, out):
                         break  # instances after a gap can't be applied
                 case _:
                     pass
@@ -386,9 +386,12 @@ class Baseline(Replica):
         self._merger.acknowledge(group, sender, message.position, majority(len(self._topology.members(group))))
         self._reconfiguration.on_acknowledged(group)
 
-    def _take_remote_state(self, state: bytes, out: Outbox) -> bool:
-        is_whole = self._merger.join_remote(decode_remote(state))
-        if not is_whole:
+    def _take_remote_state(self, group: GroupId, received: StateReceived, out: Outbox) -> bool:
+        is_whole = self._merger.join_remote(decode_remote(received.state))
+        if is_whole:
+            source = self._merger.sources[group]  # it counts instances with entries, and the last ones may have none
+            source.position = max(source.position, received.next)
+        else:
             self._ask_peers(True, out)  # the sender has forgotten a part; this group's replicas may have it
         self._resume_learners()
         return is_whole
