@@ -9,7 +9,7 @@ from ..core import AppMessage
 from ..net.node.application import StateMachine
 
 Note = Callable[[int, int], None]  # a position, and the state after it
-Try = Callable[[str], None]  # told apply, snapshot or restore; raises if it is to fail
+Try = Callable[[str], None]  # told apply, query, snapshot or restore; raises if it is to fail
 
 
 def result_at(position: int, state: int) -> bytes:
@@ -31,6 +31,10 @@ class Chain(StateMachine):
         self.position += 1
         self._note(position, self._sum)
         return result_at(position, self._sum)
+
+    def query(self, payload: bytes) -> bytes:
+        self._try("query")
+        return b"%d %d" % (self.position, self._sum)
 
     def snapshot(self) -> bytes:
         self._try("snapshot")

@@ -73,6 +73,7 @@ def fuzz_node_scenario(
         dst_max=rng.randint(1, min(3, group_count)),
         payload_bytes=rng.choice((16, 200, 3_000)),
         interval_us=size.window_us * clients // messages,
+        queries=Random(f"fuzz nodes/queries/{seed}").choice((0.0, 0.5, 2.0)),
         durability=mode,
         latency_us=rng.choice((50, 200, 1_000)),
         splits=rng.choice((0.0, 0.1, 0.5)),
@@ -112,6 +113,7 @@ def _limits(rng: Random) -> Limits:
         snapshot_messages=rng.choice((1, 3, 10, 100_000)),
         undurable_bytes=rng.choice((1_000, 64 << 20)),
         segment_bytes=rng.choice((200, 2_000, 64 << 20)),
+        queries=rng.choice((1, 10_000)),
     )
 
 
@@ -151,6 +153,7 @@ def _smaller(made: NodeScenario) -> list[NodeScenario]:
     candidates += [replace(made, plan=made.plan.without(index)) for index in range(len(faults))]
     candidates += [replace(made, messages=n) for n in (made.messages // 2, made.messages - 1) if 1 <= n < made.messages]
     calmer: dict[str, Any] = {
+        "queries": 0.0,
         "clients": 1,
         "splits": 0.0,
         "window_bytes": 256 << 10,

@@ -13,6 +13,7 @@ from ..description import describe
 from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
 from .application import result_at
+from .clients import Asked
 from .faults import LOSE_DISK
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found += _lost(simulation)
     found += _differing(simulation)
     found += _wrong_results(simulation)
+    found += _wrong_answers(simulation)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -110,6 +112,64 @@ def _wrong_results(simulation: NodeSimulation) -> list[Violation]:
                     explanation = f"{group} answered {result!r} to {message_name(id_)}, and executed it as {right!r}"
                     found.append(Violation("result", [id_], [], explanation))
     return found
+
+
+def _wrong_answers(simulation: NodeSimulation) -> list[Violation]:
+    """Answers to queries that are older than what a client knew before, or newer than what there was, or of no state.
+
+    A position that a client knew is that of a message which was acknowledged, or what an earlier query showed.
+    """
+    positions = _positions(simulation)
+    states = _states(simulation)
+    known: dict[str, tuple[int, str]] = {}  # of each group: the least that a query must show, and why
+    wanted: dict[Asked, tuple[int, str]] = {}  # the same, when each query began
+    for kind, subject, sent in simulation.history.events:
+        if not isinstance(subject, Asked):
+            for group, position in positions.get(subject, {}).items():
+                if position >= known.get(group, (0, ""))[0]:
+                    known[group] = position + 1, f"{message_name(subject)} was acknowledged at position {position}"
+            continue
+        group = subject.group
+        if kind == "begin":
+            wanted[subject] = known.get(group, (0, ""))
+            continue
+        assert subject.answer is not None
+        position, state = subject.answer
+        least, why = wanted[subject]
+        if position < least and not subject.is_local:
+            return [Violation("query", [], [], f"a query showed {group} at position {position}, after {why}")]
+        if position > sum(group in groups for groups in simulation.history.sent[:sent]):
+            return [Violation("query", [], [], f"a query showed {group} at position {position}: so many were not sent")]
+        if state != states[group].get(position, state):
+            return [Violation("query", [], [], f"a query showed a state of {group} that it never had at {position}")]
+        if position > known.get(group, (0, ""))[0] and not subject.is_local:
+            known[group] = position, f"a query showed position {position}"
+    return []
+
+
+def _positions(simulation: NodeSimulation) -> dict[MessageId, dict[str, int]]:
+    """Where messages were delivered, as far as it can still be found out: in the logs, or in answers to calls."""
+    found: dict[MessageId, dict[str, int]] = {}
+    delivered = {} if simulation.reader is None else simulation.reader.delivered
+    for group, rows in delivered.items():
+        for position, message in rows:
+            found.setdefault(message.id, {})[group] = position
+    for sender in simulation.senders:
+        for id_, results in sender.results.items():
+            for group, result in results.items():
+                if result is not None:
+                    found.setdefault(id_, {}).setdefault(group, int(result.split()[0]))
+    return found
+
+
+def _states(simulation: NodeSimulation) -> dict[str, dict[int, int]]:
+    """Of each group: the state of its application, by the next position that it applies."""
+    states: dict[str, dict[int, int]] = {}
+    for number in range(1, simulation.scenario.groups + 1):
+        of_group = states[f"g{number}"] = {0: 0}
+        for name in simulation.scenario.members(number):
+            of_group.update({position + 1: state for position, state in simulation.nodes[name].applied.items()})
+    return states
 
 
 def _differing(simulation: NodeSimulation) -> list[Violation]:

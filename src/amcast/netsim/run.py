@@ -19,7 +19,7 @@ import msgspec
 from ..check import Violation
 from ..net.system import use
 from ..trace import Run
-from .clients import Reader, Sender
+from .clients import History, Reader, Sender
 from .faults import KillClient
 from .injection import Injector
 from .judge import judge
@@ -73,6 +73,7 @@ class NodeSimulation:
             machine.disk.sync_all()
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
+        self.history = History()
         self.reader: Reader | None = None
         # Messages that are acknowledged, whether some are not, and how far each process has got.
         self._progress: tuple[int, bool, tuple[int, ...]] = (0, True, ())
@@ -109,7 +110,8 @@ class NodeSimulation:
             node.start()
         for index in range(self.scenario.clients):
             machine = self.world.add_machine(f"c{index}", self._wall_us)
-            self.senders.append(Sender(self.scenario, index, machine, self.world.rng("client", index)))
+            sender = Sender(self.scenario, index, machine, self.world.rng("client", index), self.history)
+            self.senders.append(sender)
         self.world.scheduler.after(_LOOK_US, self._look)
 
     @property

@@ -17,7 +17,7 @@ from ..wire.control import BUSY, FAILED, QUERIES_MAX, WRONG, Answers, Query, Una
 from ..wire.framing import frame
 
 _LOOK_S = 0.05
-_SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.0  # until another member is asked
+_SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.2  # until another member is asked
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 0.5  # after a member could not answer
 _FRAME_BYTES = 1 << 20  # of queries
 
@@ -40,9 +40,10 @@ class Question:
         self.is_busy = False
         self._members = members
         self.turn = members.index(first)
-        self._silence_s = _SILENCE_FIRST_S
+        # A member that is asked again counts both. It gives up the first by the time of the second, if it is alone.
+        self._silence_s = _SILENCE_FIRST_S if len(members) > 1 else _SILENCE_MAX_S
         self._pause_s = _PAUSE_FIRST_S
-        self.due_s = 0.0  # when another member is asked
+        self.due_s = 0.0  # when another member is asked; 0: it is about to be
 
     @property
     def member(self) -> ProcessId:
@@ -61,7 +62,8 @@ class Question:
 
     def pause(self, now_s: float) -> None:
         """A member has no answer: others are asked soon."""
-        self.due_s = min(self.due_s, now_s + self._pause_s)
+        if self.due_s:
+            self.due_s = min(self.due_s, now_s + self._pause_s)
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
 
 
@@ -124,13 +126,22 @@ class Questions:
     def _look_again(self) -> None:
         self._look = self._loop.call_later(_LOOK_S, self._look_again) if self._open else None
         now_s = self._loop.time()
-        waiting = {id(each) for each in self._unsent}
-        overdue = [each for each in self._open.values() if each.due_s < now_s and id(each) not in waiting]
+        overdue = [each for each in self._open.values() if 0 < each.due_s < now_s]
         for question in overdue:
             question.next_member()
+            question.due_s = 0.0
         if overdue:
             self._unsent += overdue
             self._touch()
+
+    def on_reconnected(self, process: ProcessId) -> None:
+        """The connection to a process broke, and there is another one: what it was asked may be lost."""
+        for question in self._open.values():
+            if question.member == process and question.due_s:
+                question.due_s = 0.0
+                question.begin_at(process)
+                self._unsent.append(question)
+                self._touch()
 
     # -- what arrives
 

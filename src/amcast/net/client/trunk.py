@@ -263,6 +263,7 @@ class Trunk:
                         if not is_first:
                             for session in dict.fromkeys(self._sessions.values()):
                                 session.on_reconnected(process)
+                            self.questions.on_reconnected(process)
                         is_first = False
                         await channel.is_lost.wait()
                     finally:
