@@ -170,6 +170,43 @@ def unbounded_log_of_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Solo, "_snapshot_if_due", without_bytes)
 
 
+def nothing_broken(patch: pytest.MonkeyPatch) -> None:
+    """Sound."""
+
+
+def unconfirmed_reads(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was cut off, and deposed, answers queries as if it led."""
+    patch.setattr("amcast.consensus.multipaxos.reads.ReadRounds._is_confirmed", lambda self, round_: True)
+
+
+def reads_of_what_is_known(patch: pytest.MonkeyPatch) -> None:
+    """A leader lets reads wait for what it knows to be decided, and not for what its predecessor may have decided."""
+    from amcast.consensus.multipaxos.reads import ReadRounds
+
+    begin_round = ReadRounds.begin_round
+
+    def begin(self: Any, out: Any) -> None:
+        leadership, next_free = self._leadership, self._leadership.next_free
+        leadership.next_free = self._learner.next
+        begin_round(self, out)
+        leadership.next_free = next_free
+
+    patch.setattr(ReadRounds, "begin_round", begin)
+
+
+def reads_before_the_application(patch: pytest.MonkeyPatch) -> None:
+    """A query is answered when its read is done, whether or not the application has applied that much."""
+    from amcast.net.node._queries import Queries
+
+    on_readable = Queries._on_readable
+    patch.setattr(Queries, "_on_readable", lambda self, read, position: on_readable(self, read, 0))
+
+
+def reads_by_log_alone(patch: pytest.MonkeyPatch) -> None:
+    """FastCast's reads do not wait for messages that another replica may have delivered by a guess."""
+    patch.setattr("amcast.protocols.fastcast.FastCast._perhaps_delivered", lambda self: set())
+
+
 @dataclass(frozen=True)
 class NodeMutant:
     break_: Break

@@ -73,7 +73,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self.config().check()
         if self.clients < 1 or self.messages < 0 or self.dst_max < 1:
             raise UsageError("a run needs at least one client, and messages go to one group or more")
-        names = self.names()
+        names = [*self.names(), *(f"c{index}" for index in range(self.clients))]
         for fault in self.plan.faults:
             touched = getattr(fault, "side", None) or (getattr(fault, "process", names[0]),)
             strangers = [name for name in touched if name not in names]

@@ -18,7 +18,7 @@ from ..wire.framing import frame
 
 _LOOK_S = 0.05
 _SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.2  # until another member is asked
-_PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 0.5  # after a member could not answer
+_PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 1.0  # after a member could not answer
 _FRAME_BYTES = 1 << 20  # of queries
 
 

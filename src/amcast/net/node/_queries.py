@@ -122,7 +122,8 @@ class Queries:
         # A frame that is larger than a limit is taken while nothing waits: otherwise it would never be.
         if (self.count and not fits) or (account.open_messages and not is_within):
             self._give_back(asked.connection, asked.numbers, BUSY, f"too many queries wait at {self._node.name}")
-            asked.connection.throttle(account.pause(int(system().monotonic_s() * 1e6), is_contended=True))
+            # A short pause, always: what the client asked again meanwhile is behind this frame, and has to be read.
+            asked.connection.throttle(account.pause(int(system().monotonic_s() * 1e6), is_contended=False))
             return
         self._count(asked, count, asked.bytes)
         self._waiting[asked] = None
