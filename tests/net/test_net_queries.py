@@ -154,6 +154,29 @@ def test_queries_go_on_at_the_next_leader(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_query_waits_for_an_application_that_lags(tmp_path: Path) -> None:
+    """What is delivered is acknowledged. The application may be on its way to it."""
+
+    async def test() -> None:
+        async with (
+            running(tmp_path / "c", groups=1, machines=registers()) as cluster,
+            connect(cluster.config) as client,
+        ):
+            hosts = [server.host for server in cluster.servers.values() if server.host is not None]
+            with pytest.MonkeyPatch.context() as patch:
+                for host in hosts:
+                    patch.setattr(host, "deliver", lambda *_: None)
+                    patch.setattr(host, "catch_up", lambda: False)
+                await client.multicast("g1", b"a")
+                asked = asyncio.create_task(client.query("g1", b"", timeout=60))
+                queries = cluster.servers[cluster.leader(1)].queries
+                await eventually(lambda: queries.count - queries._reading == 1, "its read is done")
+                assert not asked.done()
+            assert await asked == b"a"
+
+    run(test)
+
+
 def test_without_a_majority_nothing_new_is_shown(tmp_path: Path) -> None:
     """The leader that is left can't know whether the others have elected another one. Its own state it may show."""
 

@@ -166,6 +166,8 @@ class Queries:
             self._answer(asked)
             if room <= 0:
                 break
+        if room < _TURN_QUERIES:
+            self._node.hurry()
         if self._waiting:
             self._look_later()
 

@@ -365,6 +365,11 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
+    def hurry(self) -> None:
+        """What was written leaves now, if hardly anything else would join it in this turn."""
+        if self._is_quiet:
+            self._flush()
+
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:
             self.trace.multicast_all((message,), system().wall_us())
