@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .core.errors import RetryableError, UsageError
-    from .net.client._questions import QueryError
+    from .core.errors import QueryError, RetryableError, UsageError
     from .net.client.async_client import AsyncClient, BusyError, NotInTimeError, connect
     from .net.client.observer import GoneError, observe
     from .net.client.sync_client import connect_sync
@@ -36,7 +35,7 @@ _WHERE = {
     "BusyError": "net.client.async_client",
     "GoneError": "net.client.observer",
     "NotInTimeError": "net.client.async_client",
-    "QueryError": "net.client._questions",
+    "QueryError": "core.errors",
     "RetryableError": "core.errors",
     "StateMachine": "net.node.application",
     "UsageError": "core.errors",

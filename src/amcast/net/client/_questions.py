@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...core import GroupId, ProcessId, UsageError
+from ...core.errors import QueryError
 from ..wire.control import BUSY, FAILED, QUERIES_MAX, WRONG, Answers, Query, Unanswered
 from ..wire.framing import frame
 
@@ -20,10 +21,6 @@ _LOOK_S = 0.05
 _SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.2  # until another member is asked
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 1.0  # after a member could not answer
 _FRAME_BYTES = 1 << 20  # of queries
-
-
-class QueryError(UsageError):
-    """What a group's application raised when it was asked. Nothing has changed by it."""
 
 
 class Question:
