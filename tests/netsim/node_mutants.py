@@ -21,7 +21,7 @@ from amcast.net.node.node import Node
 from amcast.net.node.results import Results
 from amcast.net.system import system
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
-from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk
+from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk, PauseNode
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -170,41 +170,9 @@ def unbounded_log_of_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Solo, "_snapshot_if_due", without_bytes)
 
 
-def nothing_broken(patch: pytest.MonkeyPatch) -> None:
-    """Sound."""
-
-
 def unconfirmed_reads(patch: pytest.MonkeyPatch) -> None:
     """A leader that was cut off, and deposed, answers queries as if it led."""
     patch.setattr("amcast.consensus.multipaxos.reads.ReadRounds._is_confirmed", lambda self, round_: True)
-
-
-def reads_of_what_is_known(patch: pytest.MonkeyPatch) -> None:
-    """A leader lets reads wait for what it knows to be decided, and not for what its predecessor may have decided."""
-    from amcast.consensus.multipaxos.reads import ReadRounds
-
-    begin_round = ReadRounds.begin_round
-
-    def begin(self: Any, out: Any) -> None:
-        leadership, next_free = self._leadership, self._leadership.next_free
-        leadership.next_free = self._learner.next
-        begin_round(self, out)
-        leadership.next_free = next_free
-
-    patch.setattr(ReadRounds, "begin_round", begin)
-
-
-def reads_before_the_application(patch: pytest.MonkeyPatch) -> None:
-    """A query is answered when its read is done, whether or not the application has applied that much."""
-    from amcast.net.node._queries import Queries
-
-    on_readable = Queries._on_readable
-    patch.setattr(Queries, "_on_readable", lambda self, read, position: on_readable(self, read, 0))
-
-
-def reads_by_log_alone(patch: pytest.MonkeyPatch) -> None:
-    """FastCast's reads do not wait for messages that another replica may have delivered by a guess."""
-    patch.setattr("amcast.protocols.fastcast.FastCast._perhaps_delivered", lambda self: set())
 
 
 @dataclass(frozen=True)
@@ -269,6 +237,11 @@ def hasty_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "on_result", lambda *_: None)
 
 
+# The leader of g1 is paused, and then cut off from its peers together with a client. The others elect another leader,
+# and the first one does not know that for a while: it counts its own ticks.
+DEPOSED = NodePlan((CutOff(300_000, ("g1.p0", "c1"), 1_300_000), PauseNode(300_000, "g1.p0", 600_000)))
+READING: dict[str, Any] = {"queries": 8.0, "clients": 3, "dst_max": 1, "limits": Limits()}
+
 MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
@@ -286,6 +259,20 @@ MUTANTS = (
     NodeMutant(hasty_results, ("kill",), range(10)),
     NodeMutant(failing_applications_go_on, ("application",), range(10)),
     NodeMutant(unguarded_layout, ("layout",), range(4)),
+    NodeMutant(
+        unconfirmed_reads,
+        (),
+        range(10),
+        "basecast",
+        groups=2,
+        changes={
+            **READING,
+            "messages": 30,
+            "interval_us": 250_000,
+            "options": {"paxos": {"tick_us": 40_000, "election_ticks": 3}, "resend_us": 60_000},
+            "plan": DEPOSED,
+        },
+    ),
     NodeMutant(
         unbounded_waiting,
         (),

@@ -95,6 +95,7 @@ _RESEND = "fastcast.resend"
 
 _TOLD_AFTER_TICKS = (2, 4)  # periods after which a message that still waits is told again
 _TOLD_EVERY_TICKS = 8  # and then every so many
+_READS_MAX = 64  # that wait for messages, each for its own
 _KEPT_TICKS = 4  # periods after which a timestamp that is kept is sent again
 
 
@@ -519,6 +520,8 @@ class FastCast(Replica):
         logged, waits = super()._reads_done(out), self._read_waits
         if logged > self._read_logged:
             self._read_logged = logged
+            if len(waits) >= _READS_MAX:
+                waits.pop()  # what does for a later read does for this one
             waits.append((logged, self._perhaps_delivered()))
         for at in reversed(range(len(waits))):
             read, ids = waits[at]
