@@ -4,7 +4,8 @@
 
 Both are asked of one group of three, in turn, in one run, so that whatever else the machine does hits both alike.
 Ratios are of medians of the rounds. A call orders a message and returns what `apply` made of it; a query asks for the
-state.
+state. Where votes wait for no disk (`memory`), a call takes as many message delays as a query, so that only what each
+costs to handle tells them apart: there the latency is for information, as are local queries, which take one round trip.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ async def measure(client: AsyncClient, sizes: Sizes) -> dict[str, list[float]]:
     return found
 
 
-def figures_of(found: dict[str, list[float]], title: str) -> list[Figure]:
+def figures_of(found: dict[str, list[float]], title: str, has_disk: bool) -> list[Figure]:
     middle = {name: median(values) for name, values in found.items()}
     figures = []
     for name in ("query", "local"):
@@ -119,8 +120,10 @@ def figures_of(found: dict[str, list[float]], title: str) -> list[Figure]:
         sooner = middle[f"{name}_us"] / middle["call_us"]
         rates = f"{middle[f'{name}_rate']:,.0f} against {middle['call_rate']:,.0f} calls a second"
         times = f"{middle[f'{name}_us']:,.0f} against {middle['call_us']:,.0f} us"
-        figures.append(Figure(f"{title}: rate of {name}", faster, "x", rates, _RATE_MIN))
-        figures.append(Figure(f"{title}: latency of {name}", sooner, "x", times, _LATENCY_MAX, is_limit=True))
+        rate_min = _RATE_MIN if name == "query" else None
+        latency_max = _LATENCY_MAX if name == "query" and has_disk else None
+        figures.append(Figure(f"{title}: rate of {name}", faster, "x", rates, rate_min))
+        figures.append(Figure(f"{title}: latency of {name}", sooner, "x", times, latency_max, is_limit=True))
     return figures
 
 
@@ -133,7 +136,8 @@ def run(protocol: str, durability: Durability, sizes: Sizes) -> list[Figure]:
         cluster = LocalCluster.create(folder / "c", config)
         cluster.start()
         try:
-            return figures_of(uvloop.run(_with_client(cluster, sizes)), f"{protocol}, {durability}")
+            found = uvloop.run(_with_client(cluster, sizes))
+            return figures_of(found, f"{protocol}, {durability}", durability is not Durability.MEMORY)
         finally:
             cluster.stop()
 
@@ -160,9 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([figure.to_json() for figure in figures], indent=2))
     else:
         for each in figures:
-            limit = "at most" if each.is_limit else "at least"
-            print(f"{each.name}: {each.reached:.2f}{each.unit} ({limit} {each.target}): {each.detail}")
-    return 0 if options.quick or all(figure.ok for figure in figures) else 1
+            limit = "" if each.target is None else f" ({'at most' if each.is_limit else 'at least'} {each.target})"
+            print(f"{each.name}: {each.reached:.2f}{each.unit}{limit}: {each.detail}")
+    return 1 if not options.quick and any(figure.ok is False for figure in figures) else 0
 
 
 if __name__ == "__main__":
