@@ -56,6 +56,15 @@ def test_what_a_broken_connection_may_have_lost_is_sent_again_at_once() -> None:
     out.send.assert_called_once_with(leader, Start((both,)))
 
 
+def test_a_client_that_waits_for_nothing_says_nothing_when_it_comes_back() -> None:
+    """Where clients send no START, an empty one is refused as well, and the connection closed again."""
+    topology = grid(2, 3, clients=1)
+    client = Client(topology.clients[0], topology, protocol("fastcast").ingress_groups, ClientConfig())
+    out = MagicMock(spec=Outbox)
+    client.on_reconnected(client.leader_of(1), out)
+    out.send.assert_not_called()
+
+
 def sent_starts(out: MagicMock) -> list[Start]:
     return [call.args[1] for call in out.send.call_args_list]
 

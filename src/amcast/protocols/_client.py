@@ -373,8 +373,8 @@ class Client(Process):
 
 
 def start_all(messages: list[AppMessage]) -> list[Start]:
-    """These messages in as few STARTs as their size allows."""
-    return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))]
+    """These messages in as few STARTs as their size allows; none for no messages."""
+    return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))] if messages else []
 
 
 def _first_id(parts: list[AppMessage]) -> MessageId:
