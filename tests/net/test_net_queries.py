@@ -187,6 +187,8 @@ def test_without_a_majority_nothing_new_is_shown(tmp_path: Path) -> None:
         ):
             await client.multicast("g1", b"a")
             leader = cluster.leader(1)
+            node = cluster.servers[leader].node
+            await eventually(lambda: node.fresh_s is not None, "the others have answered it")
             await cluster.stop(*[name for name in cluster.servers if name != leader])
             with pytest.raises(NotInTimeError, match=r"no answer to a query within 0\.5 s"):
                 await client.query("g1", b"", timeout=0.5)

@@ -40,6 +40,7 @@ class Question:
         # A member that is asked again counts both. It gives up the first by the time of the second, if it is alone.
         self._silence_s = _SILENCE_FIRST_S if len(members) > 1 else _SILENCE_MAX_S
         self._pause_s = _PAUSE_FIRST_S
+        self.deadline_s = float("inf")
         self.due_s = 0.0  # when another member is asked; 0: it is about to be
 
     @property
@@ -76,7 +77,10 @@ class Questions:
         self._leaders: dict[GroupId, ProcessId] = {}  # as members say who answer
         self._look: asyncio.TimerHandle | None = None
 
-    def ask(self, question: Question) -> Question:
+    def ask(self, question: Question, timeout: float | None) -> None:
+        """Without an answer in this time, it ends with a TimeoutError. One timer for all costs far less than many."""
+        if timeout is not None:
+            question.deadline_s = self._loop.time() + timeout
         self._count += 1
         question.number = self._count
         self._open[question.number] = question
@@ -88,7 +92,6 @@ class Questions:
         self._touch()
         if self._look is None:
             self._look = self._loop.call_later(_LOOK_S, self._look_again)
-        return question
 
     def forget(self, question: Question) -> None:
         self._open.pop(question.number, None)
@@ -123,6 +126,9 @@ class Questions:
     def _look_again(self) -> None:
         self._look = self._loop.call_later(_LOOK_S, self._look_again) if self._open else None
         now_s = self._loop.time()
+        for question in self._open.values():
+            if question.deadline_s < now_s and not question.answer.done():
+                question.answer.set_exception(TimeoutError())
         overdue = [each for each in self._open.values() if 0 < each.due_s < now_s]
         for question in overdue:
             question.next_member()

@@ -272,16 +272,15 @@ class AsyncClient(Observer):
         if len(question) > self.layout.message_bytes:
             limit = self.layout.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        asked = self._open.trunk.questions.ask(
-            Question(number, self.layout.groups[number], self._process.leader_of(number), question, age_ms)
-        )
+        questions = self._open.trunk.questions
+        asked = Question(number, self.layout.groups[number], self._process.leader_of(number), question, age_ms)
+        questions.ask(asked, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                return await asked.answer
+            return await asked.answer
         except TimeoutError:
             raise self._unanswered(asked, timeout) from None
         finally:
-            self._trunk.questions.forget(asked)
+            questions.forget(asked)
 
     def _unanswered(self, asked: Question, timeout: float | None) -> RetryableError:
         if asked.is_busy:
