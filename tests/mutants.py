@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec import structs
 
-from amcast.consensus import Decision, Learner
+from amcast.consensus import Decision, Learner, MultiPaxos
 from amcast.consensus.multipaxos.acceptor import Acceptor
 from amcast.consensus.multipaxos.messages import PromiseRecord
+from amcast.consensus.multipaxos.reads import ReadRounds, Reads
 from amcast.core import (
     AppMessage,
     GroupId,
@@ -35,6 +36,7 @@ from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.protocols.optimistic import Optimistic
+from amcast.protocols.optimistic.baseline import Baseline
 from amcast.protocols.optimistic.merge import Admission, Merger
 from amcast.protocols.optimistic.source import Source
 from amcast.protocols.skeen import SendHard, SkeenAutomaton
@@ -92,6 +94,67 @@ def forgetful_acceptor(process: ProcessId, topology: Topology, config: Any, rng:
     made: Any = protocol("basecast").build(process, topology, config, rng)
     made._log._acceptor.__class__ = ForgetfulAcceptor
     return made
+
+
+class Unconfirmed(ReadRounds):
+    """A leader takes it for granted that it still leads."""
+
+    def _is_confirmed(self, round_: int) -> bool:
+        return True
+
+
+class KnownDecided(ReadRounds):
+    """A leader lets reads wait for what it knows to be decided: not for what its predecessor, or a vote that it has not
+    seen, has decided."""
+
+    def begin_round(self, out: Outbox) -> None:
+        leadership, next_free = self._leadership, self._leadership.next_free
+        leadership.next_free = self._learner.next
+        super().begin_round(out)
+        leadership.next_free = next_free
+
+
+class Hasty(Reads):
+    """A read is done when it is known what it has to wait for."""
+
+    def advance(self, next_: int) -> int | None:
+        return super().advance(1 << 62)
+
+
+class UnaskedReads(Reads):
+    """A reader takes what it was handed for everything."""
+
+    def begin(self, read: int) -> bool:
+        self.done = read
+        return False
+
+
+def reading_with(base: str, rounds: type[ReadRounds] = ReadRounds, reads: type[Reads] = Reads) -> Any:
+    """The protocol, over a log that reads otherwise."""
+
+    def build(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+        made: Any = protocol(base).build(process, topology, config, rng)
+        if isinstance(made._log, MultiPaxos):
+            made._log._rounds.__class__ = rounds
+        learner = getattr(made._log, "_learner", made._log)
+        learner.reads.__class__ = reads
+        return made
+
+    return build
+
+
+class ReadsByLogAlone(FastCast):
+    """A read waits for the log, and not for messages that another replica may have delivered by a guess."""
+
+    def _perhaps_delivered(self) -> set[MessageId]:
+        return set()
+
+
+class ReadsOwnLogAlone(Baseline):
+    """A read waits for the log of the group, and not for those of other groups that send to it."""
+
+    def _followed(self, group: GroupId, own: int, out: Outbox) -> int:
+        return own
 
 
 class OneIdOneMessage(SkeenAutomaton):
@@ -244,9 +307,11 @@ class Mutant:
     groups: int | None = None
     size: PlanSize = SIZE
     spec_type: type[ProtocolSpec] = ProtocolSpec
+    reads_us: int | None = None  # how often members read, if not as the seed says
 
     def scenario(self, seed: int) -> Scenario:
-        return fuzz_scenario(self.base, seed, self.kinds, groups=self.groups, size=self.size)
+        made = fuzz_scenario(self.base, seed, self.kinds, groups=self.groups, size=self.size)
+        return made if self.reads_us is None else structs.replace(made, reads_us=self.reads_us)
 
     def spec(self) -> ProtocolSpec:
         base = protocol(self.base)
@@ -254,6 +319,7 @@ class Mutant:
 
 
 LIES = ("lying-client",)
+READ = frozenset({"invariant"})
 ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps"})
 MUTANTS = (
     Mutant("no-pending-hard", "fastcast", NoPendingHard, ORDER),
@@ -269,6 +335,19 @@ MUTANTS = (
         groups=1,
         size=PlanSize(last_us=30_000, faults_max=60),
     ),
+    Mutant(
+        "reads-unconfirmed",
+        "basecast",
+        reading_with("basecast", Unconfirmed),
+        READ,
+        ("partition", "pause"),
+        reads_us=1_000,
+    ),
+    Mutant("reads-known-decided", "basecast", reading_with("basecast", KnownDecided), READ, reads_us=1_000),
+    Mutant("reads-hasty", "basecast", reading_with("basecast", reads=Hasty), READ, reads_us=1_000),
+    Mutant("reads-unasked", "multipaxos", reading_with("multipaxos", reads=UnaskedReads), READ, reads_us=1_000),
+    Mutant("reads-by-log-alone", "fastcast", ReadsByLogAlone, READ, groups=2, reads_us=1_000),
+    Mutant("reads-own-log-alone", "oam-baseline", ReadsOwnLogAlone, READ, groups=2, reads_us=1_000),
     Mutant("no-acks", "flexcast", build_with(NoAcks), ORDER | {"liveness", "invariant"}, (), groups=4),
     Mutant("no-notifs", "flexcast", build_with(NoNotifs), ORDER, ("pause", "partition"), groups=4),
     Mutant(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ._lazy import lazily
 
 if TYPE_CHECKING:
-    from .core.errors import RetryableError, UsageError
+    from .core.errors import QueryError, RetryableError, UsageError
     from .net.client.async_client import AsyncClient, BusyError, NotExecutedError, NotInTimeError, connect
     from .net.client.observer import GoneError, observe
     from .net.client.sync_client import SyncClient, connect_sync
@@ -21,6 +21,7 @@ __all__ = [
     "GoneError",
     "NotExecutedError",
     "NotInTimeError",
+    "QueryError",
     "RetryableError",
     "StateMachine",
     "SyncClient",
@@ -44,6 +45,7 @@ __getattr__ = lazily(
         "GoneError": "net.client.observer",
         "NotExecutedError": "net.client.async_client",
         "NotInTimeError": "net.client.async_client",
+        "QueryError": "core.errors",
         "RetryableError": "core.errors",
         "StateMachine": "net.node.application",
         "SyncClient": "net.client.sync_client",

@@ -640,6 +640,6 @@ def test_a_remote_learners_snapshot_replaces_what_it_wrote_down() -> None:
 
 def test_a_remote_learner_holds_state_at_once() -> None:
     learner, _ = remote_learner()
-    assert learner.on_message(0, State(GROUP, 7, {}, b"s"), Box()) == [StateReceived(b"s"), SnapshotDue()]
+    assert learner.on_message(0, State(GROUP, 7, {}, b"s"), Box()) == [StateReceived(b"s", 7), SnapshotDue()]
     learner.compact(b"s", Box())
     assert learner.durable_next == 7

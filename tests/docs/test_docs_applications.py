@@ -14,14 +14,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "applications.md"
 
 def test_the_state_machine_of_the_page_is_called(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    machine, call = blocks
-    (tmp_path / "counters.py").write_text(machine)
+    machine, call, read = blocks
+    (tmp_path / "counters.py").write_text(machine + read)
     names: dict[str, Any] = {}
-    exec(compile(machine + call, "applications.md", "exec"), names)
-    app = f"{tmp_path / 'counters.py'}:Counters"
+    exec(compile(machine + call + read, "applications.md", "exec"), names)
+    app = f"{tmp_path / 'counters.py'}:Readable"
     with temporary_cluster("fastcast", groups=2, replicas=1, app=app) as cluster:
         assert asyncio.run(names["count"](cluster.config)) == {"g1": b"1", "g2": b"1"}
         assert asyncio.run(names["count"](cluster.config)) == {"g1": b"2", "g2": b"2"}
+        assert asyncio.run(names["look"](cluster.config)) == (b"2", b"2")
 
 
 def test_the_state_of_the_page_is_saved_and_restored() -> None:

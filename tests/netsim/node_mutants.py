@@ -25,7 +25,7 @@ from amcast.net.node.results import Results
 from amcast.net.system import system
 from amcast.net.wire.control import Tell, Told
 from amcast.netsim import NodePlan, NodeScenario, fuzz_node_scenario
-from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk
+from amcast.netsim.faults import CutOff, FullDisk, Kill, OldDisk, PauseNode
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -174,6 +174,11 @@ def unbounded_log_of_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Solo, "_snapshot_if_due", without_bytes)
 
 
+def unconfirmed_reads(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was cut off, and deposed, answers queries as if it led."""
+    patch.setattr("amcast.consensus.multipaxos.reads.ReadRounds._is_confirmed", lambda self, round_: True)
+
+
 @dataclass(frozen=True)
 class NodeMutant:
     break_: Break
@@ -310,6 +315,11 @@ def skips_overlooked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("amcast.net.node.application.Host._look_for_skips", lambda self: False)
 
 
+# The leader of g1 is paused, and then cut off from its peers together with a client. The others elect another leader,
+# and the first one does not know that for a while: it counts its own ticks.
+DEPOSED = NodePlan((CutOff(300_000, ("g1.p0", "c1"), 1_300_000), PauseNode(300_000, "g1.p0", 600_000)))
+READING: dict[str, Any] = {"queries": 8.0, "clients": 3, "dst_max": 1, "limits": Limits()}
+
 MUTANTS = (
     NodeMutant(told_later, ("kill",), range(10), groups=2, changes=TOGETHER),
     NodeMutant(words_left_out_of_snapshots, ("group-down",), range(20), groups=2, changes=TOGETHER),
@@ -334,6 +344,20 @@ MUTANTS = (
     NodeMutant(hasty_results, ("kill",), range(10)),
     NodeMutant(failing_applications_go_on, ("application",), range(10)),
     NodeMutant(unguarded_layout, ("layout",), range(4)),
+    NodeMutant(
+        unconfirmed_reads,
+        (),
+        range(10),
+        "basecast",
+        groups=2,
+        changes={
+            **READING,
+            "messages": 30,
+            "interval_us": 250_000,
+            "options": {"paxos": {"tick_us": 40_000, "election_ticks": 3}, "resend_us": 60_000},
+            "plan": DEPOSED,
+        },
+    ),
     NodeMutant(
         unbounded_waiting,
         (),

@@ -76,6 +76,10 @@ SHARED = (
     paxos.Rejoin(1, 2),
     paxos.Outdated(1, 2),
     paxos.Readmission(1, 2, 3, 4),
+    paxos.ReadIndex(1, 2),
+    paxos.Confirm(1, 2, 3),
+    paxos.Confirmed(1, 2, 3),
+    paxos.ReadAt(1, 2, 3),
 )
 
 

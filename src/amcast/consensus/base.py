@@ -42,6 +42,7 @@ class StateReceived(msgspec.Struct, frozen=True):
     """State of another replica to replace one's own with; later instances follow."""
 
     state: bytes
+    next: int = 0  # it covers all instances below, as far as it is known
 
 
 class SnapshotDue(msgspec.Struct, frozen=True):
@@ -92,6 +93,23 @@ class Log(ABC):
 
     @abstractmethod
     def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]: ...
+
+    # -- reads
+
+    @abstractmethod
+    def begin_read(self, read: int, out: Outbox) -> None:
+        """A read begins now. Its number is higher than those before it, and none that an earlier life used."""
+
+    @abstractmethod
+    def reads_done(self, out: Outbox) -> int:
+        """The latest read that is done, to be asked for after decisions were acted on. It means: whatever any process
+        was handed by this log before the read began, this one has been handed."""
+
+    @property
+    @abstractmethod
+    def freshness(self) -> int | None:
+        """Rises whenever this process hears from its group that all that the leader knows to be decided was handed up
+        here. None: it is always so. A log reads no clock: the driver knows when it rose."""
 
     @abstractmethod
     def compact(self, state: bytes, out: Outbox) -> None:

@@ -42,6 +42,7 @@ class Solo(Log):
         self._new_bytes = 0  # of values since the last snapshot
         self._batch: list[Any] = []
         self._lost_disk = False
+        self._read = -1
         self._recovered: list[Decision] | None = None
         self._propose_key = f"log.{group}.propose"
 
@@ -99,6 +100,18 @@ class Solo(Log):
         out.persist(SoloEntry(instance, value))
         self._new_bytes += len(value)
         return [Decided(instance, value), *self._snapshot_if_due()]
+
+    def begin_read(self, read: int, out: Outbox) -> None:
+        """Nobody else hands out this log. What is not durable yet, nobody has seen."""
+        if not self._lost_disk:
+            self._read = read
+
+    def reads_done(self, out: Outbox) -> int:
+        return self._read
+
+    @property
+    def freshness(self) -> int | None:
+        return 0 if self._lost_disk else None
 
     def compact(self, state: bytes, out: Outbox) -> None:
         self._snapshot_next = self._next

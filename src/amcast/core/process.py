@@ -7,6 +7,7 @@ works, is in docs/driver.md. In short:
 - It calls `on_boot` once in each life of the process, then `on_multicast`, `on_message` and `on_timer`, one at a time.
 - It performs effects in the order in which they were issued. What was issued after `persist` or `snapshot` happens only
   when that record is durable; one sync may do for the records of many inputs.
+- It may ask which position shows everything, with `on_read`; the answer is `readable`.
 - It drops deliveries at positions that the application has: they come again after a restart.
 - It restarts a process as a new object: `recover` with the durable records, then `on_boot`. A lost disk is `recover`
   with no records; only the very first start is without `recover`.
@@ -92,6 +93,11 @@ class Outbox(ABC):
     def restored(self, position: int) -> None:
         """State was handed over that covers all positions below this one: they are not delivered here."""
 
+    def readable(self, read: int, position: int) -> None:
+        """Answers `on_read`, of this read and all before it: what any member of the group had delivered when they began
+        is below this position. A driver that reads nothing has nothing to do here."""
+        return
+
 
 class Process(ABC):
     """One process of a protocol, or a client."""
@@ -110,6 +116,25 @@ class Process(ABC):
     def is_silent(self) -> bool:
         """Whether it lost its disk and its group has not taken it back yet; for those who watch."""
         return False
+
+    @property
+    def delivered(self) -> int:
+        """The position that it delivers next."""
+        return 0
+
+    @property
+    def freshness(self) -> tuple[int, ...] | None:
+        """For reads that may be old. A number for each log that this process follows: each rises when the process hears
+        that it has all of that log, as far as the leader knows. No numbers: it always has. None: it can't tell."""
+        return None
+
+    def on_read(self, read: int, out: Outbox) -> None:
+        """Somebody reads: which position shows everything that any member of this group has delivered by now?
+
+        Nothing is ordered or written for it. Without an answer, as while there is no leader, the driver waits, or
+        begins another read; numbers only rise, and no two lives of a process use the same.
+        """
+        raise NotImplementedError(f"{type(self).__name__} answers no reads")
 
     def recover(self, records: Sequence[Record]) -> None:
         """Called before `on_boot` on every start but the very first, with what was persisted, oldest first.

@@ -213,10 +213,10 @@ def _without_the_lag(result: SimResult) -> tuple[Violation, ...]:
 
 
 def _fuzzed(protocol: str, seed: int, messages: int, groups: int, **options: Any) -> Scenario:
-    """One process a group, no faults and no snapshot: the flaws need none of these."""
+    """One process a group, no faults, reads or snapshots: the flaws need none of these."""
     made = fuzz_scenario(protocol, seed, (), replicas=1, groups=groups)
     paxos = replace(made.paxos, window=2, snapshot_every=1_000)
-    return replace(made, messages=messages, options=options, paxos=paxos)
+    return replace(made, messages=messages, options=options, paxos=paxos, reads_us=0)
 
 
 ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps", "invariant"})

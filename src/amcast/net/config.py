@@ -61,6 +61,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # messages that another one has no room for.
     ingress_messages: int = 100_000
     ingress_bytes: int = 128 << 20
+    queries: int = 10_000  # of clients, that wait for an answer: above, clients hear BUSY
+    queries_bytes: int = 32 << 20
     link_bytes: int = 8 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
     client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
     clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off

@@ -13,7 +13,8 @@ from zlib import crc32
 from ..core import AppMessage, MessageId
 from ..net.node.application import ExchangingMachine
 
-Try = Callable[[str, MessageId], None]  # told apply, snapshot or restore, and of which message; raises if it is to fail
+# Told apply, query, snapshot or restore, and for which message; raises if it is to fail.
+Try = Callable[[str, MessageId], None]
 
 EXCHANGE = b"exchange "  # how the payload of a message begins for which groups tell each other their states
 
@@ -64,6 +65,10 @@ class Chain(ExchangingMachine):
         self._number += 1
         self._note(message.id, execution)
         return execution.result
+
+    def query(self, payload: bytes) -> bytes:
+        self._try("query", 0)
+        return _state(self._number, self._sum)
 
     def snapshot(self) -> bytes:
         self._try("snapshot", 0)

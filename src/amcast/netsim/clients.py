@@ -25,10 +25,32 @@ _LOOK_S = 0.1
 _STATUS_S = 1.0
 
 
-class Sender:
-    """Multicasts and calls at its pace, whether or not the messages before are delivered."""
+class Asked:
+    """A query, and what came of it."""
 
-    def __init__(self, scenario: NodeScenario, index: int, machine: Machine, rng: Random) -> None:
+    def __init__(self, group: str, is_local: bool) -> None:
+        self.group = group
+        self.is_local = is_local
+        self.answer: tuple[int, int] | None = None  # the application's position and state
+
+
+class History:
+    """What clients saw, in the order in which they saw it."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ...]] = []  # the groups of each message
+        self.events: list[tuple[str, MessageId | Asked, int]] = []  # kind, subject, and how many were sent by then
+
+    def note(self, kind: str, subject: MessageId | Asked) -> None:
+        self.events.append((kind, subject, len(self.sent)))
+
+
+class Sender:
+    """Multicasts, calls and queries at its pace, whether or not the messages before are delivered."""
+
+    def __init__(self, scenario: NodeScenario, index: int, machine: Machine, rng: Random, history: History) -> None:
+        self._history = history
+        self._asking = Random(f"{scenario.seed}/queries/{index}")  # messages are the same with queries and without
         self.sent: dict[MessageId, tuple[str, ...]] = {}
         self.acknowledged: set[MessageId] = set()
         self.payloads: dict[MessageId, bytes] = {}
@@ -45,15 +67,31 @@ class Sender:
         self.task = self.program.loop.create_task(self._run())
 
     async def _run(self) -> None:
-        async with _connected(self._scenario.config(), self.program.name) as client:
-            waiting = []
+        scenario = self._scenario
+        async with _connected(scenario.config(), self.program.name) as client:
+            waiting: list[asyncio.Future[Any]] = []
             for number in range(self._messages):
                 waiting.append(self._multicast(client, number))
+                for _ in range(int(scenario.queries + self._asking.random())):
+                    waiting.append(self.program.loop.create_task(self._query(client)))
                 await asyncio.sleep(self._rng.expovariate(1e6 / self._scenario.interval_us))
             for outcome in await asyncio.gather(*waiting, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NotExecutedError):
                     raise outcome
         self.is_done = True
+
+    async def _query(self, client: AsyncClient) -> None:
+        """Now, or a little later: much happens right after a message was sent."""
+        rng = self._asking
+        await asyncio.sleep(rng.choice((0.0, rng.expovariate(1e6 / self._scenario.interval_us))))
+        asked = Asked(rng.choice(client.groups), rng.random() < 0.2)
+        consistency = "local" if asked.is_local else "linearizable"
+        self._history.note("begin", asked)
+        answer = await client.query(asked.group, b"?", consistency=consistency, timeout=None)
+        assert answer is not None, "the application of simulated nodes always answers"
+        position, state = map(int, answer.split())
+        asked.answer = position, state
+        self._history.note("end", asked)
 
     def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[Any]:
         rng, scenario = self._rng, self._scenario
@@ -92,6 +130,7 @@ class Sender:
 
     def _note_sent(self, id_: MessageId, groups: list[str], payload: bytes, future: asyncio.Future[Any]) -> None:
         self.sent[id_] = tuple(sorted(groups))
+        self._history.sent.append(self.sent[id_])
         self.payloads[id_] = payload
         future.add_done_callback(lambda done: self._on_done(id_, done))
 
@@ -103,8 +142,9 @@ class Sender:
             self.refused[id_] = str(done.exception())
         elif done.exception() is None:
             self.acknowledged.add(id_)
-            if done.result() is not None:
+            if isinstance(done.result(), dict):
                 self.results[id_] = done.result()
+            self._history.note("acknowledged", id_)
 
 
 @asynccontextmanager

@@ -97,7 +97,8 @@ class BreakConnections(NodeFault, frozen=True, tag="break"):
 
 
 class CutOff(NodeFault, frozen=True, tag="partition"):
-    """Nothing gets from the machines of `side` to the others, nor back unless `one_way`.
+    """Nothing gets from the machines of `side` to the others, nor back unless `one_way`. Clients, such as c0, may be on
+    it as well.
 
     `breaks`: connections may have been given up when the link works again; otherwise all that was sent arrives late.
     """

@@ -73,6 +73,7 @@ def fuzz_node_scenario(
         dst_max=rng.randint(1, min(3, group_count)),
         payload_bytes=rng.choice((16, 200, 3_000)),
         interval_us=size.window_us * clients // messages,
+        queries=Random(f"fuzz nodes/queries/{seed}").choice((0.0, 0.5, 2.0)),
         durability=mode,
         latency_us=rng.choice((50, 200, 1_000)),
         splits=rng.choice((0.0, 0.1, 0.5)),
@@ -115,6 +116,7 @@ def _limits(rng: Random) -> Limits:
         segment_bytes=rng.choice((200, 2_000, 64 << 20)),
         trace_bytes=rng.choice((500, 30_000, 100_000, 0, 1_000_000_000)),
         trace_age_s=rng.choice((1, 0, 604_800)),
+        queries=rng.choice((1, 10_000)),
     )
 
 
@@ -154,6 +156,7 @@ def _smaller(made: NodeScenario) -> list[NodeScenario]:
     candidates += [replace(made, plan=made.plan.without(index)) for index in range(len(faults))]
     candidates += [replace(made, messages=n) for n in (made.messages // 2, made.messages - 1) if 1 <= n < made.messages]
     calmer: dict[str, Any] = {
+        "queries": 0.0,
         "clients": 1,
         "splits": 0.0,
         "window_bytes": 256 << 10,

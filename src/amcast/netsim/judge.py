@@ -15,7 +15,7 @@ from ..description import describe
 from ..net.trace.collect import Expected, collect
 from ..trace import Run, RunInfo, read_run
 from .application import Execution
-from .clients import Sender
+from .clients import Asked, Sender
 from .faults import LOSE_DISK
 
 _DROPPED = "dropped by the limit of"
@@ -31,6 +31,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     executions = _executions(simulation)
     found += _wrong_results(simulation, executions)
     found += _wrong_reads(simulation, executions)
+    found += _wrong_queries(simulation, executions)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -178,6 +179,57 @@ def _wrong_reads(simulation: NodeSimulation, executions: Executions) -> list[Vio
                     what = f"{told!r} for {message_name(id_)}, and was at {other.told!r}"
                     found.append(Violation("exchange", [id_], [], f"{group} told {name} {what}"))
     return found
+
+
+def _wrong_queries(simulation: NodeSimulation, executions: Executions) -> list[Violation]:
+    """Answers to queries that are older than what a client knew before, or newer than what there was, or of no state.
+
+    What a client knew: that a message was acknowledged, and what an earlier query showed. Queries show how many
+    messages a group has executed.
+    """
+    numbers, states = _numbers(simulation, executions), _states(executions)
+    known: dict[str, tuple[int, str]] = {}  # of each group: the least that a query must show, and why
+    wanted: dict[Asked, tuple[int, str]] = {}  # the same, when each query began
+    for kind, subject, sent in simulation.history.events:
+        if not isinstance(subject, Asked):
+            for group, number in numbers.get(subject, {}).items():
+                if number >= known.get(group, (0, ""))[0]:
+                    known[group] = number + 1, f"{message_name(subject)}, number {number}, was acknowledged"
+            continue
+        group = subject.group
+        if kind == "begin":
+            wanted[subject] = known.get(group, (0, ""))
+            continue
+        assert subject.answer is not None
+        shown, state = subject.answer
+        least, why = wanted[subject]
+        if shown < least and not subject.is_local:
+            return [Violation("query", [], [], f"a query showed {shown} messages of {group}, after {why}")]
+        if shown > sum(group in groups for groups in simulation.history.sent[:sent]):
+            return [Violation("query", [], [], f"a query showed {shown} messages of {group}: so many were not sent")]
+        if state != states.get((group, shown), state):
+            return [Violation("query", [], [], f"a query showed a state of {group} that it never had after {shown}")]
+        if shown > known.get(group, (0, ""))[0] and not subject.is_local:
+            known[group] = shown, f"a query showed {shown}"
+    return []
+
+
+def _numbers(simulation: NodeSimulation, executions: Executions) -> dict[MessageId, dict[str, int]]:
+    """The how-manieth message of each group it was; of one with a key, the one that was executed for it."""
+    found: dict[MessageId, dict[str, int]] = {}
+    for (group, id_), execution in executions.items():
+        found.setdefault(id_, {})[group] = execution.number
+    for sender in simulation.senders:
+        for id_, key in sender.keys.items():
+            for other, its in sender.keys.items():
+                if its == key and other != id_:
+                    found[id_] = {**found.get(other, {}), **found.get(id_, {})}
+    return found
+
+
+def _states(executions: Executions) -> dict[tuple[str, int], int]:
+    """By group, and how many messages it has executed."""
+    return {(group, execution.number + 1): execution.after for (group, _), execution in executions.items()}
 
 
 def _differing(simulation: NodeSimulation) -> list[Violation]:

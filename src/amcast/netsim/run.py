@@ -19,7 +19,7 @@ import msgspec
 from ..check import Violation
 from ..net.system import use
 from ..trace import Run
-from .clients import Operator, Reader, Sender
+from .clients import History, Operator, Reader, Sender
 from .faults import KillClient, PoisonedMessage
 from .injection import Injector
 from .judge import judge, judge_bounded
@@ -78,6 +78,7 @@ class NodeSimulation:
                 self.nodes[name].poison = poison
         self._injector = Injector(scenario, self.world, self.nodes)
         self.senders: list[Sender] = []
+        self.history = History()
         self.reader: Reader | None = None
         self.operator: Operator | None = None
         # Messages that are acknowledged, whether some are not, and how far each process has got.
@@ -115,7 +116,8 @@ class NodeSimulation:
             node.start()
         for index in range(self.scenario.clients):
             machine = self.world.add_machine(f"c{index}", self._wall_us)
-            self.senders.append(Sender(self.scenario, index, machine, self.world.rng("client", index)))
+            sender = Sender(self.scenario, index, machine, self.world.rng("client", index), self.history)
+            self.senders.append(sender)
         if any(isinstance(fault, PoisonedMessage) for fault in self.scenario.plan.faults):
             machine = self.world.add_machine("operator", self._wall_us)
             poisons = {f"g{group}": self.nodes[f"g{group}.p0"].poison for group in range(1, self.scenario.groups + 1)}

@@ -5,6 +5,10 @@ of the group make the same steps. Between groups run numbered streams: what auto
 0, 1, 2... of stream g->h, kept by all replicas of g until h acknowledges that its log holds it. Only the leader
 sends, to the process that it believes leads h; a new leader, or one that gets no acknowledgement, sends again to all
 of h. The receiving group takes each number once and in order: no loss, no repetition, FIFO, whoever crashes.
+
+Reads: what an automaton delivers follows from its group's log alone, other groups' messages included, since they are
+entries of that log. A replica that was handed all of the log that anybody was handed has delivered all that anybody
+has. So the log's read index is enough (`consensus/multipaxos/reads.py`), whoever answers clients, for any automaton.
 """
 
 from __future__ import annotations

@@ -38,6 +38,21 @@ class Tracked(msgspec.Struct, array_like=True):
                 final = given[0]
         return final
 
+    def possible_final(self, own_group: GroupId) -> Timestamp | None:
+        """The final timestamp with which another replica, that has no more of the log than this one, may have delivered
+        the message: it may have heard from other groups that their guesses in the log are right. None: it has not."""
+        assert self.message is not None
+        final = 0
+        for group in self.message.dst:
+            given = self.synced.get(group) or (self.hard if group == own_group else self.soft).get(group)
+            if given is None or given[1] != self.digest:
+                return None
+            if group not in self.synced and self.hard.get(group, given) != given:
+                return None  # the guess was wrong, so the log must have the true one first
+            if given[0] > final:
+                final = given[0]
+        return final
+
     def lacks(self, group: GroupId, digest: bytes) -> bool:
         """Whether this is the message with this digest, and the log lacks that destination's timestamp of it."""
         is_it = self.message is not None and self.digest == digest and group in self.message.dst

@@ -152,6 +152,10 @@ def make_log(group: GroupId, process: ProcessId, topology: Topology, config: Rep
     return MultiPaxos(group, process, topology, config.paxos, rng)
 
 
+def _known(*numbers: int | None) -> tuple[int, ...]:
+    return tuple(number for number in numbers if number is not None)
+
+
 class Replica(Process):
     def __init__(
         self,
@@ -173,6 +177,9 @@ class Replica(Process):
         self._deliveries = Deliveries(group, config)
         self._forwarding: list[AppMessage] = []
         self._replies: dict[tuple[ProcessId, tuple[GroupId, ...]], list[MessageId]] = {}
+        self._read_done = -1  # the latest read whose log is handed up
+        self._is_reading = False
+        self._latest_read = -1
         self._leader_of: dict[GroupId, ProcessId] = {}  # other groups' leaders, as far as this process knows
 
     # -- inputs
@@ -207,9 +214,49 @@ class Replica(Process):
                 self._act_on(self._log.on_message(sender, message, out), out)
         else:
             self._on_peer_message(sender, message, out)
+        if self._is_reading:
+            self._serve_reads(out)
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         self._act_on(self._log.on_timer(key, out), out)
+        if self._is_reading:
+            self._serve_reads(out)
+
+    # -- reads
+
+    @property
+    def delivered(self) -> int:
+        return self._deliveries.count(self._group)
+
+    @property
+    def freshness(self) -> tuple[int, ...]:
+        return _known(self._log.freshness)
+
+    def on_read(self, read: int, out: Outbox) -> None:
+        self._latest_read = read
+        self._is_reading = True
+        self._begin_read(read, out)
+        self._serve_reads(out)
+
+    def _begin_read(self, read: int, out: Outbox) -> None:
+        self._log.begin_read(read, out)
+
+    def _serve_reads(self, out: Outbox) -> None:
+        """Tells the driver of reads that are done, and remembers whether some are not."""
+        done = self._reads_done(out)
+        if done > self._read_done:
+            self._read_done = done
+            out.readable(done, self.delivered)
+        self._is_reading = done < self._latest_read
+
+    def _reads_done(self, out: Outbox) -> int:
+        """The latest read for which this process has delivered whatever any member of the group had when it began.
+
+        Where deliveries follow from the log alone, that is so when the log is handed up as far as the read asks:
+        whoever delivered more than this process was handed more of the log. A protocol whose deliveries depend on more
+        than this log waits for more.
+        """
+        return self._log.reads_done(out)
 
     # -- what a protocol provides
 

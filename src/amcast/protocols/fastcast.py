@@ -35,6 +35,14 @@ Where this departs from the paper:
   since it has ordered another message with this id or counts the id as settled, says so with REJECT. The asking group
   orders that in its log. Unless the log has the timestamp already (then the one who asked was behind), the message
   can't become final anywhere, and every destination drops it: what is delivered is the same message in all of them.
+
+**Reads.** A replica delivers by what the log holds, and by what other groups have told it directly: that a guess in the
+log was right. So another replica may have delivered a message which this one, with the same log, has not. A read
+therefore waits for more than the log (`_perhaps_delivered`): for each pending message of which the log holds a
+timestamp of every destination, guessed or not, unless a message is before it of which the log does not. No other can
+have been delivered: a message is final only by timestamps in the log, and whatever has a lower timestamp and is not
+final holds it up at every replica alike. What the log gets later has higher timestamps. The read waits until these
+messages are delivered here, or dropped. That is needed: whoever delivered one may be gone, and its client be told.
 """
 
 from __future__ import annotations
@@ -87,6 +95,7 @@ _RESEND = "fastcast.resend"
 
 _TOLD_AFTER_TICKS = (2, 4)  # periods after which a message that still waits is told again
 _TOLD_EVERY_TICKS = 8  # and then every so many
+_READS_MAX = 64  # that wait for messages, each for its own
 _KEPT_TICKS = 4  # periods after which a timestamp that is kept is sent again
 
 
@@ -125,6 +134,9 @@ class FastCast(Replica):
         self._ahead: dict[MessageId, dict[GroupId, Given]] = {}
         # The timestamps are the log's. Who has them, each replica hears by itself.
         self._kept: dict[MessageId, Kept] = {}
+        # Volatile: reads for which the log is handed up, and messages that may have been delivered when each began.
+        self._read_waits: list[tuple[int, set[MessageId]]] = []
+        self._read_logged = self._read_ready = -1
         # Volatile, of a leader: what it has stamped and proposed, and its guess of the clock
         self._soft_clock = 0
         self._stamped: set[MessageId] = set()
@@ -501,6 +513,37 @@ class FastCast(Replica):
         if tracked is None:
             tracked = self._tracked[id_] = Tracked()
         return tracked
+
+    # -- reads
+
+    def _reads_done(self, out: Outbox) -> int:
+        logged, waits = super()._reads_done(out), self._read_waits
+        if logged > self._read_logged:
+            self._read_logged = logged
+            if len(waits) >= _READS_MAX:
+                waits.pop()  # what does for a later read does for this one
+            waits.append((logged, self._perhaps_delivered()))
+        for at in reversed(range(len(waits))):
+            read, ids = waits[at]
+            if self._tracked.keys().isdisjoint(ids):
+                self._read_ready = read
+                del waits[: at + 1]
+                break
+        return self._read_ready
+
+    def _perhaps_delivered(self) -> set[MessageId]:
+        """Pending messages that another replica with the same log, or less of it, may have delivered."""
+        if not self._pending:
+            return set()
+        possible: list[tuple[Timestamp, MessageId]] = []
+        held_up: Timestamp | None = None  # by the lowest message that is final nowhere
+        for id_, bound, _ in self._pending.dump():
+            final = self._tracked[id_].possible_final(self._group)
+            if final is not None:
+                possible.append((final, id_))
+            elif held_up is None or bound < held_up:
+                held_up = bound
+        return {id_ for final, id_ in possible if held_up is None or final < held_up}
 
     # -- what leaves
 

@@ -13,6 +13,11 @@ of 2f+1. Not genuine: the ordering group works for every message, and all proces
 A client that has its answer for a group can have the message from that group, even if all of it crashed right after,
 and whatever the ordering group forgot meanwhile: see `_owed.py`.
 
+Reads: what a group delivers follows from the ordering group's log alone, and everybody learns that log. So a read of
+any group waits until its reader has followed the log as far as the leader of the ordering group says, who confirms its
+ballot first (`consensus/multipaxos/reads.py`). Whatever a member of the group had delivered before, or a client was
+told that the group holds, was decided, and so is covered.
+
 The first group of the topology is the ordering group, and may be a destination like any other. It is what the FastCast
 paper compares against: best when messages go to all groups, and no faster with more groups.
 """

@@ -94,6 +94,7 @@ def fuzz_scenario(
     )
     if spec.takes_batches:
         drawn = _with_batches(drawn, Random(f"fuzz/batch/{seed}"))
+    drawn = _with_reads(drawn, Random(f"fuzz/reads/{seed}"))
     drawn = _with_limits(drawn, Random(f"fuzz/limits/{seed}"))
     drawn = _with_small_numbers(drawn, Random(f"fuzz/numbers/{seed}"))
     plan = random_plan(drawn.topology(), kinds, size, rng)
@@ -107,6 +108,13 @@ def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
     if rng.random() < 0.75:
         return drawn
     return msgspec.structs.replace(drawn, burst=rng.choice((2, 5, 12)), batch=rng.choice((2, 3, 16)))
+
+
+def _with_reads(drawn: Scenario, rng: Random) -> Scenario:
+    """In one of three runs members read, about as often as clients multicast."""
+    if rng.random() < 0.67:
+        return drawn
+    return msgspec.structs.replace(drawn, reads_us=max(1_000, drawn.interval_us // rng.choice((1, 4))))
 
 
 def _with_limits(drawn: Scenario, rng: Random) -> Scenario:
@@ -171,7 +179,7 @@ def violations_of(result: SimResult) -> tuple[Violation, ...]:
         more = f" and {len(result.stuck) - 5} more" if len(result.stuck) > 5 else ""
         explanation = (
             f"nothing moves any more, although the last fault ended at {result.scenario.plan.end_us()} us: "
-            + (f"{names}{more} not delivered everywhere" if result.stuck else "clients wait for answers")
+            + (f"{names}{more} not delivered everywhere" if result.stuck else "clients or reads wait for answers")
         )
         return (Violation("liveness", list(result.stuck), [], explanation),)
     return ()
@@ -222,7 +230,7 @@ def _smaller(made: Scenario) -> list[Scenario]:
     candidates += [replace(made, messages=n) for n in (made.messages // 2, made.messages - 1) if 1 <= n < made.messages]
     candidates += [replace(made, plan=made.plan.without(index)) for index in range(count)]
     usual = ReplicaConfig()
-    calmer = {"sync_us": 0, "fifo": True, "batch": 1, "burst": 1, "options": {}}
+    calmer = {"reads_us": 0, "sync_us": 0, "fifo": True, "batch": 1, "burst": 1, "options": {}}
     calmer |= {"history_max": usual.history_max, "history_bytes": usual.history_bytes}
     for field, value in calmer.items():
         if getattr(made, field) != value:

@@ -50,6 +50,8 @@ class Observer(Protocol):
     ) -> None: ...
     def saw_restored(self, process: ProcessId, position: int) -> None: ...
     def saw_restart(self, process: ProcessId) -> None: ...
+    def saw_read(self, process: ProcessId, read: int) -> None: ...
+    def saw_readable(self, process: ProcessId, read: int, position: int) -> None: ...
     @property
     def record_wire(self) -> Callable[..., None]:
         """Records a wire message that is about one application message or none. For the others there is `saw_wire`."""
@@ -120,6 +122,7 @@ class Machine(Outbox):
         self.is_up = False
         self.sent = 0  # messages, in all boots
         self._boots = 0
+        self._reads = 0  # in all boots
         self._disk = Disk()
         self._lost_disk = False
         self._timers: dict[TimerKey, int] = {}
@@ -199,6 +202,16 @@ class Machine(Outbox):
     def multicast_now(self, message: AppMessage) -> None:
         if self.is_up:
             self.process.on_multicast(message, self)
+
+    def read_now(self) -> None:
+        if self.is_up and not self._is_paused:
+            self._reads += 1
+            self._observer.saw_read(self.id, self._reads)
+            self.process.on_read(self._reads, self)
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._paused_until > self._loop.now
 
     def arrive(self, packet: Packet) -> None:
         sender, data, kind, about, sent = packet
@@ -344,6 +357,9 @@ class Machine(Outbox):
 
     def restored(self, position: int) -> None:
         self._effect(self._observer.saw_restored, self.id, position)
+
+    def readable(self, read: int, position: int) -> None:
+        self._effect(self._observer.saw_readable, self.id, read, position)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if not self.is_up:

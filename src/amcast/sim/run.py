@@ -142,9 +142,28 @@ class Simulation:
             self.loop.at(fault.at_us, self._injector.inject, fault)
         for node in self._nodes.values():
             self.loop.at(0, node.start)
+        if self._scenario.reads_us:
+            for process in self._topology.processes:
+                self._read_later(process, self._rng("reader", process))
         if self._scenario.member_messages:
             for process in self._topology.processes:
                 self._next_by_member(process, 0, self._rng("member", process))
+
+    def _read_later(self, process: ProcessId, rng: Random) -> None:
+        wait = 1 + int(rng.expovariate(1 / self._scenario.reads_us))
+        self.loop.at(self.loop.now + wait, self._read, process, rng)
+
+    def _read(self, process: ProcessId, rng: Random) -> None:
+        self._nodes[process].read_now()
+        if not self._is_delivered():
+            self._read_later(process, rng)
+
+    def _is_delivered(self) -> bool:
+        return self.loop.now >= self._scenario.plan.end_us() and not self.watch.owed and self._clients_are_done()
+
+    def _reads_are_done(self) -> bool:
+        """Those of members that are down are over."""
+        return not any(reads and self._nodes[p].is_up for p, reads in self.watch.reads.items())
 
     def _next_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
         wait = int(rng.expovariate(1 / self._scenario.interval_us))
@@ -188,7 +207,7 @@ class Simulation:
     def _poll(self) -> None:
         """Ends the run when everything is delivered and all clients know it, or when nothing has moved for too long."""
         now, plan_end = self.loop.now, self._scenario.plan.end_us()
-        if now >= plan_end and not self.watch.owed and self._clients_are_done():
+        if self._is_delivered() and self._reads_are_done():
             self._drained = True
             if not self._scenario.plan.faults:
                 self.loop.stop()

@@ -27,6 +27,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     burst: int = 1  # messages that a client of the open loop multicasts at a time
     batch: int = 1  # messages of a client to the same groups that may be ordered as one
     member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
+    reads_us: int = 0  # each member reads so often, on average; 0: never
     workload: Micro = Micro()
     network: Latency
     fifo: bool = True

@@ -93,6 +93,8 @@ class Watch:
         self.record_wire = self._record_wire if self._liars else recorder.wire
         self.listener: Listener | None = None  # told of each delivery once, as an application would be
         self.progress_us = 0
+        self.reads: dict[ProcessId, dict[int, int]] = {}  # those that are not done: the least that each has to show
+        self.reads_done = 0
 
     def _true_id(self, message: AppMessage) -> MessageId:
         """The id in the trace. A client that lies may give one id to many messages: there each has one of its own."""
@@ -155,8 +157,23 @@ class Watch:
             self.listener(process, message, kind == OPTIMISTIC)
 
     def saw_restart(self, process: ProcessId) -> None:
+        self.reads.pop(process, None)
         if process in self._group_of:
             self._optimistic.setdefault(process, OptimisticDeliveries()).begin_boot(self._final.get(process))
+
+    def saw_read(self, process: ProcessId, read: int) -> None:
+        """It has to show whatever any member of the group has delivered by now."""
+        group = self._group_of[process]
+        assert group is not None
+        ends = [len(self._final[p].ids) for p in self._topology.members(group) if p in self._final]
+        self.reads.setdefault(process, {})[read] = max(ends, default=0)
+
+    def saw_readable(self, process: ProcessId, read: int, position: int) -> None:
+        begun = self.reads.get(process, {})
+        for each in [each for each in begun if each <= read]:
+            wanted = begun.pop(each)
+            assert position >= wanted, f"a read shows positions below {position}, and {wanted - 1} was delivered before"
+            self.reads_done += 1
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
         final = self._final.setdefault(process, FinalDeliveries())

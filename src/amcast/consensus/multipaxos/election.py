@@ -48,6 +48,10 @@ class Election:
         self._outranked: Ballot = -1  # the highest ballot that a member holds against this leader
         self._rise_tick = 0  # when to rise above it
 
+    @property
+    def leads(self) -> bool:
+        return self.role == LEADER
+
     def be_patient(self) -> None:
         self._heard_tick = self._learner.ticks
         self._patience = self._election_ticks + self._rng.randrange(self._election_ticks + 1)

@@ -56,10 +56,12 @@ class Leadership:
         self._values: deque[bytes] = deque()  # what was cut off the batch, and waits for room in the window
         self._urgent = False  # the batch holds an entry that should not wait for company
         self._timer_set = False
-        self._next_free = 0  # the first instance that nothing was proposed for
+        self.next_free = 0  # the first instance that nothing was proposed for
         self.handed_up = 0  # the learner's `next`, when this leader last looked: nothing below is in flight
         self._in_flight: dict[int, tuple[int, int]] = {}  # instance -> tick of its last 2a, ticks until the next one
         self._heard_from: dict[ProcessId, int] = {}  # the tick of each member's last answer
+        self._answered: set[ProcessId] = set()  # members that answered since `freshness` rose
+        self.freshness = 0  # rises whenever a majority has answered
         self._applied_by: dict[ProcessId, int] = {}  # a restart of this process needs no instance below
         self._readding: dict[ProcessId, Incarnation] = {}  # incarnations of members that the log is about to take back
         self.propose_key = f"log.{learner.group}.propose"
@@ -71,8 +73,9 @@ class Leadership:
         self._values.clear()
         self._in_flight = {}
         self._readding = {}
-        self._next_free = self.handed_up = learner.next
+        self.next_free = self.handed_up = learner.next
         self._heard_from = dict.fromkeys(learner.others, learner.ticks)
+        self._answered = set()
         self._applied_by = {}
         self._send_heartbeat(out)
         decisions: list[Decision] = [Elected()]
@@ -100,7 +103,7 @@ class Leadership:
             if not self._values:
                 self._values.extend(self._cut(self.batch))
                 self.batch, self._urgent = [], False
-            decisions += self._propose_value(self._next_free, self._values.popleft(), out)
+            decisions += self._propose_value(self.next_free, self._values.popleft(), out)
         return decisions
 
     def _has_room(self) -> bool:
@@ -128,7 +131,7 @@ class Leadership:
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> list[Decision]:
         learner, ballot = self._learner, self._election.ballot
         assert self._election.role == LEADER and instance >= learner.next
-        self._next_free = instance + 1
+        self.next_free = instance + 1
         self._in_flight[instance] = (learner.ticks, self._config.retransmit_ticks)
         if out.persists_at_once:
             self._acceptor.vote(ballot, instance, value, out)
@@ -153,7 +156,7 @@ class Leadership:
         for instance in range(self.handed_up, next_):
             self._in_flight.pop(instance, None)
         self.handed_up = max(self.handed_up, next_)
-        self._next_free = max(self._next_free, next_)
+        self.next_free = max(self.next_free, next_)
 
     # -- with every tick
 
@@ -186,7 +189,15 @@ class Leadership:
     def on_heartbeat_ack(self, sender: ProcessId, message: HeartbeatAck) -> None:
         if self._election.role == LEADER and message.ballot == self._election.ballot:
             self.on_sign_of_life(sender, message.ballot)
+            self._count_answer(sender)
             self._applied_by[sender] = max(message.applied, self._applied_by.get(sender, 0))
+
+    def _count_answer(self, sender: ProcessId) -> None:
+        if sender in self._heard_from:
+            self._answered.add(sender)
+            if 2 * (len(self._answered) + 1) > len(self._learner.members):
+                self._answered = set()
+                self.freshness += 1
 
     def _retransmit(self, out: Outbox) -> None:
         """The same instance less and less often: members that are slow, not deaf, would only become slower."""
@@ -214,4 +225,4 @@ class Leadership:
         if self._readding.get(sender) == incarnation:
             return []
         self._readding[sender] = incarnation
-        return self._propose_value(self._next_free, encode_readd(Readd(sender, incarnation)), out)
+        return self._propose_value(self.next_free, encode_readd(Readd(sender, incarnation)), out)

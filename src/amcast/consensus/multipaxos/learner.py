@@ -24,12 +24,15 @@ from .messages import (
     Incarnation,
     Learn,
     LearnerRecord,
+    ReadAt,
+    ReadIndex,
     SnapshotRecord,
     State,
     ballot_of,
     decode_readd,
     owner_of,
 )
+from .reads import Reads
 
 DECIDED_BALLOT: Ballot = (1 << 62) - 1  # stands for "known to be decided": higher than every real ballot
 
@@ -51,7 +54,7 @@ class Slot:
 class Learner(Log):
     def __init__(self, group: GroupId, process: ProcessId, topology: Topology, config: PaxosConfig) -> None:
         self.group = group
-        self._process = process
+        self.process = process
         self._topology = topology
         self._config = config
         self.slots: dict[int, Slot] = {}
@@ -67,6 +70,8 @@ class Learner(Log):
         self._asked_at = -1  # instance and tick of the last CATCH-UP: it asks for an instance once a tick at most
         self._asked_tick = -1
         self._last_next = 0  # `next` at the last heartbeat
+        self.reads = Reads()
+        self._freshness = 0
         self.tick_key = f"log.{group}.tick"
         self.members: tuple[ProcessId, ...] = ()
         self.others: tuple[ProcessId, ...] = ()
@@ -119,12 +124,19 @@ class Learner(Log):
                 return self._on_learn(sender, message, out)
             case State():
                 return self.on_state(sender, message, out)
+            case ReadAt():
+                if self.is_member(sender):
+                    self.reads.take(message)
+                return []
             case _:
                 return []
 
     def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
         if key == self.tick_key:
             self.tick(out)
+            read = self.overdue_read(out)
+            if read is not None:
+                self.ask_for_read(read, self.members, out)
         return []
 
     def tick(self, out: Outbox) -> None:
@@ -161,7 +173,7 @@ class Learner(Log):
         if members is not self.members:
             self.members = members
             self.counter = VoteCounter(members)
-            self.others = tuple(p for p in members if p != self._process)
+            self.others = tuple(p for p in members if p != self.process)
 
     def is_member(self, process: ProcessId) -> bool:
         return self._topology.group_of(process) == self.group
@@ -228,6 +240,37 @@ class Learner(Log):
             decisions.append(SnapshotDue())
         return decisions
 
+    # -- reads
+
+    @property
+    def freshness(self) -> int:
+        return self._freshness
+
+    @property
+    def leader_id(self) -> ProcessId:
+        return owner_of(self.leader_ballot)
+
+    def begin_read(self, read: int, out: Outbox) -> None:
+        if self.reads.begin(read):
+            self.ask_for_read(read, (self.leader_id,), out)
+
+    def reads_done(self, out: Outbox) -> int:
+        read = self.reads.advance(self.next)
+        if read is not None:
+            self.ask_for_read(read, (self.leader_id,), out)
+        return self.reads.done
+
+    def ask_for_read(self, read: int, members: Sequence[ProcessId], out: Outbox) -> None:
+        """Whoever leads answers."""
+        out.send_all(members, ReadIndex(self.group, read))
+
+    def overdue_read(self, out: Outbox) -> int | None:
+        """With every tick. What a read waits for may never be sent by itself: this process is perhaps no longer in the
+        audience."""
+        if self.reads.lacks(self.next) and self.leader_id != self.process:
+            self.ask(self.leader_id, out)
+        return self.reads.overdue()
+
     # -- catching up
 
     def on_heartbeat(self, sender: ProcessId, message: Heartbeat, out: Outbox) -> list[Decision]:
@@ -235,6 +278,8 @@ class Learner(Log):
             return []
         self.leader_ballot = message.ballot
         out.send(sender, HeartbeatAck(self.group, message.ballot, self.durable_next))
+        if self.next >= message.decided:
+            self._freshness += 1
         self._ask_if_stuck(sender, message.decided, out)
         self.truncate(min(message.floor, self.next))
         return []
@@ -278,7 +323,7 @@ class Learner(Log):
         self.incarnations = dict(message.incarnations)
         self.truncate(message.next)
         self.ask(sender, out)
-        return [StateReceived(message.state), *self.advance()]
+        return [StateReceived(message.state, message.next), *self.advance()]
 
     def lag_floor(self) -> int:
         """The first instance whose value is still kept for learners that lag."""

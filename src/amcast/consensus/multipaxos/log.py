@@ -27,17 +27,21 @@ from .messages import (
     Accept,
     Accepted,
     CatchUp,
+    Confirm,
+    Confirmed,
     Heartbeat,
     HeartbeatAck,
     Nack,
     Outdated,
     Prepare,
     Promise,
+    ReadIndex,
     Readmission,
     Rejoin,
     State,
     owner_of,
 )
+from .reads import ReadRounds
 
 
 class MultiPaxos(Log):
@@ -57,7 +61,8 @@ class MultiPaxos(Log):
         self._acceptor = acceptor = Acceptor(process, learner, rng)
         self._election = election = Election(process, config, rng, learner, acceptor)
         self._audience = audience = Audience(topology, config, learner, remote_learners, projection)
-        self._leadership = Leadership(config, learner, acceptor, election, audience)
+        self._leadership = leadership = Leadership(config, learner, acceptor, election, audience)
+        self._rounds = ReadRounds(learner, election, leadership)
 
     # -- what the layer above sees
 
@@ -143,6 +148,16 @@ class MultiPaxos(Log):
                 return []
             case Rejoin():
                 return self._leadership.on_rejoin(sender, message, out)
+            case ReadIndex():
+                if self._election.leads:
+                    self._rounds.ask(sender, message.read, out)
+                return []
+            case Confirm():
+                self._on_confirm(sender, message, out)
+                return []
+            case Confirmed():
+                self._rounds.on_confirmed(sender, message, out)
+                return []
             case State():
                 decisions = self._learner.on_state(sender, message, out)
                 if self._election.role == LEADER:
@@ -182,8 +197,12 @@ class MultiPaxos(Log):
     def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
         if key == self._leadership.propose_key:
             return self._leadership.on_propose_timer(out)
+        if key == self._rounds.confirm_key:
+            self._rounds.begin_round(out)
+            return []
         if key == self._learner.tick_key:
             self._learner.tick(out)
+            self._read_again(out)
             return self._on_tick(out)
         return []
 
@@ -206,6 +225,44 @@ class MultiPaxos(Log):
     def _lead(self, votes: Votes | None, out: Outbox) -> list[Decision]:
         """If the election was won: it then says which votes to propose again."""
         return [] if votes is None else self._leadership.begin(votes, out)
+
+    # -- reads
+
+    def begin_read(self, read: int, out: Outbox) -> None:
+        if self._learner.reads.begin(read):
+            self._ask_for_read(read, (self._learner.leader_id,), out)
+
+    def reads_done(self, out: Outbox) -> int:
+        read = self._learner.reads.advance(self._learner.next)
+        if read is not None:
+            self._ask_for_read(read, (self._learner.leader_id,), out)
+        return self._learner.reads.done
+
+    def _ask_for_read(self, read: int, members: Sequence[ProcessId], out: Outbox) -> None:
+        if self._election.leads:
+            self._rounds.ask(self._learner.process, read, out)
+        else:
+            self._learner.ask_for_read(read, members, out)
+
+    def _read_again(self, out: Outbox) -> None:
+        self._rounds.on_tick(out)
+        read = self._learner.overdue_read(out)
+        if read is not None:
+            self._ask_for_read(read, self._learner.others, out)
+
+    def _on_confirm(self, sender: ProcessId, message: Confirm, out: Outbox) -> None:
+        if owner_of(message.ballot) != sender or not self._learner.is_member(sender):
+            return
+        if message.ballot < self._acceptor.promised:
+            out.send(sender, Nack(self.group, self._acceptor.promised))
+        else:
+            out.send(sender, Confirmed(self.group, message.ballot, message.round))
+
+    @property
+    def freshness(self) -> int | None:
+        if len(self._learner.members) == 1 and self._election.leads:
+            return None
+        return self._learner.freshness + self._leadership.freshness
 
     # -- a member that hears a leader
 

@@ -104,6 +104,31 @@ class HeartbeatAck(LogWire, frozen=True, tag="heartbeat-ack"):
     applied: int  # durably: a restart of the sender needs nothing below
 
 
+class ReadIndex(LogWire, frozen=True, tag="read-index"):
+    """The sender has begun a read, and asks the leader what it has to wait for."""
+
+    read: int
+
+
+class Confirm(LogWire, frozen=True, tag="confirm"):
+    """Is this still the highest ballot that you promised?"""
+
+    ballot: Ballot
+    round: int
+
+
+class Confirmed(LogWire, frozen=True, tag="confirmed"):
+    ballot: Ballot
+    round: int
+
+
+class ReadAt(LogWire, frozen=True, tag="read-at"):
+    """All that anybody was handed before the read began is in instances below `next`."""
+
+    read: int
+    next: int
+
+
 class CatchUp(LogWire, frozen=True, tag="catch-up"):
     first: int  # the first instance that the asker lacks
 
@@ -159,6 +184,10 @@ PaxosMessage = (
     | Rejoin
     | Outdated
     | Readmission
+    | ReadIndex
+    | Confirm
+    | Confirmed
+    | ReadAt
 )
 
 

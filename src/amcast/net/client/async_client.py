@@ -28,6 +28,7 @@ from ..config import client_config, replica_config
 from ..wire.control import Layout, Refusal, Result, ResultsQuery, Status
 from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
+from ._questions import Question
 from .driver import ClientDriver
 from .observer import Observer, Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
@@ -290,6 +291,51 @@ class AsyncClient(Observer):
         call = self._calls.get(id_)
         if call is not None:
             call.take(group, result, problem)
+
+    # -- queries
+
+    async def query(
+        self,
+        group: str,
+        payload: Payload,
+        *,
+        consistency: str = "linearizable",
+        max_age: float = 1.0,
+        timeout: float | None = 30.0,
+    ) -> bytes | None:
+        """Asks the application of one group, which answers with its `query`. Nothing is ordered or written.
+
+        The answer shows whatever any client was told before this call: every message that was delivered, and all that
+        an earlier query showed. With `consistency="local"` any member answers, at once, whose state was up to date at
+        some time in the last `max_age` seconds, as far as it heard from its leader.
+
+        An error of the application is a `QueryError`. A query that got no answer in time can be asked again freely.
+        """
+        if consistency not in ("linearizable", "local"):
+            raise UsageError(f"a query is linearizable or local, not '{consistency}'")
+        age_ms = 0 if consistency == "linearizable" else round(max_age * 1_000)
+        if consistency == "local" and age_ms < 1:
+            raise UsageError(f"a state is never {max_age:g} s old: ask for a linearizable query, or give a longer time")
+        number, question = self._group(group), _checked(payload)
+        if len(question) > self.layout.message_bytes:
+            limit = self.layout.message_bytes
+            raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
+        questions = self._open.trunk.questions
+        asked = Question(number, self.layout.groups[number], self._process.leader_of(number), question, age_ms)
+        questions.ask(asked, timeout)
+        try:
+            return await asked.answer
+        except TimeoutError:
+            raise self._unanswered(asked, timeout) from None
+        finally:
+            questions.forget(asked)
+
+    def _unanswered(self, asked: Question, timeout: float | None) -> RetryableError:
+        if asked.is_busy:
+            return BusyError("the cluster was busy all the time: ask less, or wait longer")
+        problems = "; ".join([*([asked.problem] if asked.problem else []), *self._trunk.problems])
+        reason = f": {problems}" if problems else ""
+        return NotInTimeError(f"no answer to a query within {timeout:g} s{reason}")
 
     def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""

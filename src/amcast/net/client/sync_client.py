@@ -43,6 +43,32 @@ class SyncClient(SyncObserver):
         """Has a group decide not to execute the message at this position."""
         self._call(self._client.skip(group, position, timeout))
 
+    def query(
+        self,
+        group: str,
+        payload: Payload,
+        *,
+        consistency: str = "linearizable",
+        max_age: float = 1.0,
+        timeout: float | None = 30.0,
+    ) -> bytes | None:
+        """Asks the application of one group, without ordering anything; see `AsyncClient.query`."""
+        return self.query_nowait(group, payload, consistency=consistency, max_age=max_age, timeout=timeout).result()
+
+    def query_nowait(
+        self,
+        group: str,
+        payload: Payload,
+        *,
+        consistency: str = "linearizable",
+        max_age: float = 1.0,
+        timeout: float | None = 30.0,
+    ) -> Future[bytes | None]:
+        """For many queries at a time."""
+        return self._start(
+            self._client.query(group, payload, consistency=consistency, max_age=max_age, timeout=timeout)
+        )
+
     def session(self) -> SyncClient:
         """Another client on the connections of this one, and in its thread: to be closed before this one."""
         return SyncClient(self._client.session(), self._loop)

@@ -25,6 +25,7 @@ from ..system import Stamp, system
 from ..wire.control import (
     DECODE_ERRORS,
     VERSION,
+    Answers,
     Attach,
     Busy,
     Detach,
@@ -35,12 +36,14 @@ from ..wire.control import (
     Renewed,
     Result,
     Results,
+    Unanswered,
     Welcome,
     layout_decoder,
 )
 from ..wire.dialer import Channel, OnMessage, RefusedError, dial
 from ..wire.framing import frame
 from ..wire.send_buffer import Delay, SendBuffer
+from ._questions import Questions
 
 _LINK_BYTES = 64 << 20
 # Once so many sessions want to send, the turn ends: the cluster gets work while the other sessions hear their replies.
@@ -104,6 +107,7 @@ class Trunk:
         self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
+        self.questions = Questions(self.send, self._touch_once)
         self._dirty: list[SendBuffer] = []
         self._woken: dict[Session, None] = {}  # sessions that have something to do before the turn ends
         self._is_turn_ending = False
@@ -187,6 +191,7 @@ class Trunk:
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
+        self.questions.close()
         tasks, self._tasks, self._buffers = self._tasks, [], {}
         self.reaches_all = False
         for task in tasks:
@@ -259,6 +264,7 @@ class Trunk:
                         if not is_first:
                             for session in dict.fromkeys(self._sessions.values()):
                                 session.on_reconnected(process)
+                            self.questions.on_reconnected(process)
                         is_first = False
                         await channel.is_lost.wait()
                     finally:
@@ -356,6 +362,10 @@ class Trunk:
                     session = self._sessions.get(id_ >> SEQ_BITS)
                     if session is not None:
                         session.on_result(message.group, id_, result, message.problem)
+            case Answers():
+                self.questions.on_answers(message)
+            case Unanswered():
+                self.questions.on_unanswered(message)
             case Busy():
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:
@@ -399,6 +409,10 @@ class Trunk:
         if not self._is_turn_ending:
             self._touch()
 
+    def _touch_once(self) -> None:
+        if not self._is_turn_ending:
+            self._touch()
+
     def _touch(self) -> None:
         self._is_turn_ending = True
         self._loop.call_soon(self._end_turn)
@@ -411,6 +425,7 @@ class Trunk:
         for to, messages in starts.items():
             for start in _merge(messages):
                 self.send(to, frame(encode(start)))
+        self.questions.send_all()
         self._is_turn_ending = False
         dirty, self._dirty = self._dirty, []
         for buffer in dirty:

@@ -22,6 +22,7 @@ from ..wire.control import (
     Detach,
     Follow,
     Hello,
+    Query,
     Renew,
     Renewed,
     Result,
@@ -152,7 +153,7 @@ class ClientService:
                 self._on_detach(message)
             case ResultsQuery():
                 self._on_results_query(message)
-            case Follow() | Unfollow() | StatusQuery():
+            case Query() | Follow() | Unfollow() | StatusQuery():
                 self._observer.take(message)
             case IngressMessage():
                 self._on_ingress(message)
@@ -160,6 +161,8 @@ class ClientService:
     def _count(self, message: object) -> None:
         """Every frame counts, and one with messages as so many. What came is taken; what comes next may wait."""
         count = len(message.handed_over()) if isinstance(message, IngressMessage) else 1
+        if isinstance(message, Query):
+            count = len(message.numbers)
         wait_us = self.account.take_messages(max(1, count), self._server.now_us())
         if wait_us:
             self._connection.throttle(wait_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..security.access import Rights
-from ..wire.control import DECODE_ERRORS, Follow, Observation, StatusQuery, Unfollow, observation_decoder
+from ..wire.control import DECODE_ERRORS, Follow, Observation, Query, StatusQuery, Unfollow, observation_decoder
 from ..wire.framing import Frame
 from ._accounts import Account
 from ._refusals import Cause
@@ -36,6 +36,8 @@ class ObserverService:
                 self._on_follow(message)
             case Unfollow():
                 self._server.followers.discard(self._connection)
+            case Query():
+                self._server.queries.take(self._connection, self._account, self._rights, message)
             case StatusQuery():
                 self._connection.send_frame(self._server.status_frame(), is_owed=True)
 

@@ -63,6 +63,14 @@ class Machine(ABC):
     @abstractmethod
     def restore(self, state: bytes) -> None: ...
 
+    def query(self, payload: bytes) -> bytes | None:
+        """Answers a client that only reads, from the state as it is, with at most a megabyte. It must change nothing:
+        a query is no message, so other replicas never hear of it.
+
+        What it raises is told to this client alone, and the node goes on.
+        """
+        raise NotImplementedError(f"{type(self).__name__} answers no queries: it has no method `query(payload)`")
+
     def opt_apply(self, position: int, message: AppMessage) -> None:
         """Only optimistic protocols call this: the message will probably be delivered at this position."""
         return
@@ -243,6 +251,12 @@ class Host:
             self._enqueue(message)
         if self.skips.is_decided(self.position):
             self._go_on()
+
+    def query(self, payload: bytes) -> bytes | None:
+        """Raises whatever the machine raises."""
+        if self._failure is not None:
+            raise self._failure
+        return _checked(self._machine.query(payload))
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         with self._attempt("apply a message early", position):
@@ -426,7 +440,7 @@ class Host:
             self.saved_at(position)
 
 
-def _checked(result: Any) -> Result:
+def _checked(result: Any) -> bytes | None:
     if result is None:
         return None
     if not isinstance(result, bytes | bytearray | memoryview):

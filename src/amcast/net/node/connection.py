@@ -157,6 +157,10 @@ class Connection(FrameProtocol, Caller):
     # -- back-pressure: while too much waits to be written to a client, or to the disk, nothing is read
 
     @property
+    def is_lost(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
     def takes_output(self) -> bool:
         return self.paused_at is None
 

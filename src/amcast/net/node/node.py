@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from operator import gt
 from random import Random
 from typing import NoReturn
 
@@ -85,6 +86,13 @@ class Node(Outbox):
         self._look: asyncio.TimerHandle | None = None
         self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
+        self.on_readable: Callable[[int, int], None] = lambda read, position: None
+        self._read = system().random_bits(48)  # the latest read: no two lives of a process use the same numbers
+        self._wants_read = False
+        # When this process is known to have been up to date, in monotonic seconds. Its freshness when it was last seen
+        # to rise, and when that was.
+        self.fresh_s: float | None = None
+        self._freshness_seen: tuple[tuple[int, ...] | None, float] = (None, 0.0)
         self.messages_in = 0
         self.messages_out = 0
         self._epoch_us = config.epoch_s * 1_000_000
@@ -182,6 +190,26 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
+    def begin_read(self) -> int:
+        """A read that begins when this turn ends, for all who ask in it. `on_readable` is told of its number."""
+        if not self._wants_read:
+            self._wants_read = True
+            self._read += 1
+            self._inputs += 1
+            if not self._is_turn_ending:
+                self._touch()
+        return self._read
+
+    def _look_at_freshness(self) -> None:
+        """With every timer, a few milliseconds apart. What rose since the last look rose after it, at least."""
+        freshness, (before, since_s) = self.process.freshness, self._freshness_seen
+        now_s = system().monotonic_s()
+        if freshness is None or before is None or len(freshness) != len(before):
+            self._freshness_seen = (freshness, now_s)
+        elif all(map(gt, freshness, before)):
+            self.fresh_s = since_s
+            self._freshness_seen = (freshness, now_s)
+
     def forget_client(self, client: ProcessId, channel: ClientChannel, settled: int = 0) -> None:
         """The client left this connection; all its messages below `settled` were answered, it says."""
         self.clients.detach(client, channel)
@@ -196,6 +224,7 @@ class Node(Outbox):
         self._timers.pop(key, None)
         if self.is_running:
             self.process.on_timer(key, self)
+            self._look_at_freshness()
             self._touch()
 
     def _touch(self) -> None:
@@ -207,6 +236,9 @@ class Node(Outbox):
     def _end_turn(self) -> None:
         if self._is_halted:
             return
+        if self._wants_read and self.is_running:
+            self._wants_read = False
+            self.process.on_read(self._read, self)
         while (self._zero_timers or self._to_self) and self.is_running:
             timers, self._zero_timers = self._zero_timers, {}
             inbox, self._to_self = self._to_self, []
@@ -349,6 +381,11 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
+    def hurry(self) -> None:
+        """What was written leaves now, if hardly anything else would join it in this turn."""
+        if self._is_quiet:
+            self._flush()
+
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:
             self.trace.multicast_all((message,), system().wall_us())
@@ -418,6 +455,10 @@ class Node(Outbox):
         if self.trace is not None:
             self.trace.restored(position, system().wall_us())
         return True
+
+    def readable(self, read: int, position: int) -> None:
+        """It needs no disk: what waits for it is at positions that the application has not reached."""
+        self.on_readable(read, position)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         running = self._timers.pop(key, None)

@@ -39,6 +39,7 @@ from ._gate import Gate
 from ._keeper import Keeper
 from ._members import Address, Members
 from ._off_loop import off_loop
+from ._queries import Queries
 from ._reader_service import DumpedState
 from ._refusals import Cause, Refusals
 from ._slow_readers import SlowReaders
@@ -100,6 +101,7 @@ class NodeServer:
         self.dumped_state = DumpedState(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
         self.followers = Followers(self.node, config.limits)
+        self.queries = Queries(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
         self._status, self._status_at_us = b"", 0
         self.layout = msgspec.msgpack.encode(_layout(config))

@@ -27,6 +27,7 @@ MARK_BYTES = 9  # of one that counts records: its second byte is 0, and that of 
 EXCHANGE_HEAD = 2  # bytes before a word between applications
 CLIENT_FRAME_LIMIT = 8 << 20
 RESULTS_MAX = 1_000  # messages, in a question for results
+QUERIES_MAX = 1_000  # in one frame
 
 # What decoding a frame can raise, whoever made it. Arrays that are nested a thousand times are a RecursionError.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -191,6 +192,43 @@ class Tell(msgspec.Struct, frozen=True, array_like=True, tag="tell"):
     wants: bool  # please tell what comes next
 
 
+class Query(msgspec.Struct, frozen=True, array_like=True, tag="query"):
+    """Please ask the application of this group. Nothing is ordered: the answer shows what the group has delivered.
+
+    The numbers are the asker's own, to tell the answers apart. `max_age_ms` of 0 asks for the newest state; otherwise
+    the state of any member will do that is not older.
+    """
+
+    group: GroupId
+    max_age_ms: int
+    numbers: Annotated[tuple[int, ...], msgspec.Meta(max_length=QUERIES_MAX)]
+    payloads: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=QUERIES_MAX)]
+
+
+class Answers(msgspec.Struct, frozen=True, array_like=True, tag="answers"):
+    """To queries with these numbers."""
+
+    group: GroupId
+    leader: ProcessId | None  # of the group, if it is a member: whoever asks there is answered sooner
+    numbers: tuple[int, ...]
+    answers: tuple[bytes | None, ...]
+
+
+class Unanswered(msgspec.Struct, frozen=True, array_like=True, tag="unanswered"):
+    """Queries with these numbers have no answer, for a reason that is one of the constants below."""
+
+    group: GroupId
+    numbers: tuple[int, ...]
+    kind: str
+    reason: str
+
+
+WRONG = "wrong"  # there never will be an answer: no right, no application, ...
+FAILED = "failed"  # the application raised
+BUSY = "busy"  # too many queries wait
+ELSEWHERE = "elsewhere"  # this process can't answer now: another one may, or this one later
+
+
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
     """Please send what the group delivered from this position on, and then what it delivers from now on."""
 
@@ -292,12 +330,14 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused | Lost)
-Observation = Follow | Unfollow | StatusQuery
+Observation = Follow | Unfollow | StatusQuery | Query
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
 Request = Start | Attach | Renew | Detach | ResultsQuery | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Reply
     | Results
+    | Answers
+    | Unanswered
     | Busy
     | Delivered
     | Gone

@@ -35,6 +35,14 @@ Where this departs from the paper:
   enters the log: one sender with a wrong clock must not take all groups years ahead, beyond what a timestamp holds. Its
   messages are ordered all the same, a delay later.
 - A process that multicasts is a client of a source group, its home, and sends the requests itself.
+
+Reads: what a replica delivers is a merge of its senders' logs, and follows from how far it has followed each. So a read
+asks for the read index of all these logs at a time, and is done when this replica has followed every one of them that
+far: it then knows at least what any replica knew when the read began, and has delivered at least as much, since what is
+below a barrier stays below it. The senders are those of the group's own log, as far as its read index: nobody can have
+delivered messages of a group that is admitted later, since they are above that admission, and a group delivers nothing
+above its own barrier. A group that left, as this replica knows from its log, is not waited for until the own log
+admits it anew. Nothing is added to any log: no barrier is asked for.
 """
 
 from __future__ import annotations
@@ -64,7 +72,7 @@ from ...core import (
 from ...core.timestamps import group_of
 from .._replica import Replica
 from .ingress import BaselineIngress, SendersConfig, initial_senders
-from .merge import Admission, Merger, decode_merge, decode_remote
+from .merge import END_OF_TIME, Admission, Merger, decode_merge, decode_remote
 from .messages import (
     Admit,
     Barrier,
@@ -132,6 +140,7 @@ class Baseline(Replica):
         )
         self._stuck_on: MessageId | None = None  # the first stamped message, when the timer last looked
         self._stuck_ticks = 0
+        self._read_ready = -1
 
     def _new_source(self, group: GroupId) -> Source:
         links = {h: Link(1, True) for h, senders in self._initial.items() if group in senders and h != group}
@@ -161,6 +170,8 @@ class Baseline(Replica):
             learner = self._learners.get(message.group)
             if learner is not None:
                 self._act_on_learned(message.group, learner.on_message(sender, message, out), out)
+                if self._is_reading:
+                    self._serve_reads(out)
         else:
             super().on_message(sender, message, out)
 
@@ -175,6 +186,37 @@ class Baseline(Replica):
             for learner in self._learners.values():
                 learner.on_timer(key, out)
             super().on_timer(key, out)
+
+    # -- reads
+
+    @property
+    def freshness(self) -> tuple[int, ...]:
+        """Groups that left are not heard any more, and have nothing to tell."""
+        learners = [each for group, each in self._learners.items() if self._merger.barrier(group) != END_OF_TIME]
+        return (*super().freshness, *(learner.freshness for learner in learners))
+
+    def _begin_read(self, read: int, out: Outbox) -> None:
+        super()._begin_read(read, out)
+        for learner in self._learners.values():
+            learner.begin_read(read, out)
+
+    def _reads_done(self, out: Outbox) -> int:
+        done = super()._reads_done(out)
+        if done > self._read_ready:
+            followed = [self._followed(group, done, out) for group in self._learners]
+            self._read_ready = max(self._read_ready, min(followed, default=done))
+        return self._read_ready
+
+    def _followed(self, group: GroupId, own: int, out: Outbox) -> int:
+        """The latest read for which another group's log is followed as far as it must be, up to `own`: for this one the
+        group's own log is."""
+        learner = self._learners[group]
+        done = min(own, learner.reads_done(out))
+        if done < own and self._merger.barrier(group) == END_OF_TIME:
+            return own
+        if learner.reads.latest < own:  # admitted since the read began
+            learner.begin_read(own, out)
+        return done
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         """A member's home is its own group."""
@@ -253,7 +295,7 @@ class Baseline(Replica):
                 case Decided():
                     self._consume(group, decision, out)
                 case StateReceived():
-                    if not self._take_remote_state(decision.state, out):
+                    if not self._take_remote_state(group, decision, out):
                         break  # instances after a gap can't be applied
                 case _:
                     pass
@@ -344,9 +386,12 @@ class Baseline(Replica):
         self._merger.acknowledge(group, sender, message.position, majority(len(self._topology.members(group))))
         self._reconfiguration.on_acknowledged(group)
 
-    def _take_remote_state(self, state: bytes, out: Outbox) -> bool:
-        is_whole = self._merger.join_remote(decode_remote(state))
-        if not is_whole:
+    def _take_remote_state(self, group: GroupId, received: StateReceived, out: Outbox) -> bool:
+        is_whole = self._merger.join_remote(decode_remote(received.state))
+        if is_whole:
+            source = self._merger.sources[group]  # it counts instances with entries, and the last ones may have none
+            source.position = max(source.position, received.next)
+        else:
             self._ask_peers(True, out)  # the sender has forgotten a part; this group's replicas may have it
         self._resume_learners()
         return is_whole

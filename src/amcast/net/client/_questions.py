@@ -1,0 +1,186 @@
+"""The queries of a program that wait for an answer, and where each was asked.
+
+A query changes nothing, so it may be asked anywhere, and again: the first answer counts. The queries of a turn that go
+to the same process leave in one frame. One that gets no answer for a while is asked at the next member of its group;
+the pause grows, since a cluster that is slow must not get more to do for being slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ...core import GroupId, ProcessId, UsageError
+from ...core.errors import QueryError
+from ..wire.control import BUSY, FAILED, QUERIES_MAX, WRONG, Answers, Query, Unanswered
+from ..wire.framing import frame
+
+_LOOK_S = 0.05
+_SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.2  # until another member is asked
+_PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 1.0  # after a member could not answer
+_FRAME_BYTES = 1 << 20  # of queries
+
+
+class Question:
+    def __init__(
+        self, group: GroupId, members: Sequence[ProcessId], first: ProcessId, payload: bytes, max_age_ms: int
+    ) -> None:
+        """`first` is the member to ask first, if any will do."""
+        self.group = group
+        self.payload = payload
+        self.max_age_ms = max_age_ms
+        self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self.number = -1
+        self.problem = ""  # why there is no answer yet
+        self.is_busy = False
+        self._members = members
+        self.turn = members.index(first)
+        # A member that is asked again counts both. It gives up the first by the time of the second, if it is alone.
+        self._silence_s = _SILENCE_FIRST_S if len(members) > 1 else _SILENCE_MAX_S
+        self._pause_s = _PAUSE_FIRST_S
+        self.deadline_s = float("inf")
+        self.due_s = 0.0  # when another member is asked; 0: it is about to be
+
+    @property
+    def member(self) -> ProcessId:
+        return self._members[self.turn % len(self._members)]
+
+    def begin_at(self, member: ProcessId) -> None:
+        self.turn = self._members.index(member)
+
+    def next_member(self) -> None:
+        self.turn += 1
+
+    def wait(self, now_s: float) -> None:
+        """It was asked now."""
+        self.due_s = now_s + self._silence_s
+        self._silence_s = min(2 * self._silence_s, _SILENCE_MAX_S)
+
+    def pause(self, now_s: float) -> None:
+        """A member has no answer: others are asked soon."""
+        if self.due_s:
+            self.due_s = min(self.due_s, now_s + self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
+
+
+class Questions:
+    def __init__(self, send: Callable[[ProcessId, bytes], None], touch: Callable[[], None]) -> None:
+        """`touch` sees to it that `send_all` is called when the turn ends."""
+        self._send = send
+        self._touch = touch
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[int, Question] = {}
+        self._unsent: list[Question] = []
+        self._count = 0
+        self._leaders: dict[GroupId, ProcessId] = {}  # as members say who answer
+        self._look: asyncio.TimerHandle | None = None
+
+    def ask(self, question: Question, timeout: float | None) -> None:
+        """Without an answer in this time, it ends with a TimeoutError. One timer for all costs far less than many."""
+        if timeout is not None:
+            question.deadline_s = self._loop.time() + timeout
+        self._count += 1
+        question.number = self._count
+        self._open[question.number] = question
+        if question.max_age_ms:
+            question.turn = self._count  # any member will do: they share the work
+        elif question.group in self._leaders:
+            question.begin_at(self._leaders[question.group])
+        self._unsent.append(question)
+        self._touch()
+        if self._look is None:
+            self._look = self._loop.call_later(_LOOK_S, self._look_again)
+
+    def forget(self, question: Question) -> None:
+        self._open.pop(question.number, None)
+
+    def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        for question in self._open.values():
+            if not question.answer.done():
+                question.answer.set_exception(ConnectionError("the client was closed before the query was answered"))
+                question.answer.exception()  # marks it as seen: perhaps nobody waits for it any more
+        self._open = {}
+
+    # -- what is sent
+
+    def send_all(self) -> None:
+        if not self._unsent:
+            return
+        unsent, self._unsent = self._unsent, []
+        now_s = self._loop.time()
+        leaving: dict[tuple[ProcessId, GroupId, int], list[Question]] = {}
+        for question in unsent:
+            question.wait(now_s)
+            leaving.setdefault((question.member, question.group, question.max_age_ms), []).append(question)
+        for (to, group, age_ms), questions in leaving.items():
+            for some in _cut(questions):
+                payloads = tuple([each.payload for each in some])
+                query = Query(group, age_ms, tuple([each.number for each in some]), payloads)
+                self._send(to, frame(msgspec.msgpack.encode(query)))
+
+    def _look_again(self) -> None:
+        self._look = self._loop.call_later(_LOOK_S, self._look_again) if self._open else None
+        now_s = self._loop.time()
+        for question in self._open.values():
+            if question.deadline_s < now_s and not question.answer.done():
+                question.answer.set_exception(TimeoutError())
+        overdue = [each for each in self._open.values() if 0 < each.due_s < now_s]
+        for question in overdue:
+            question.next_member()
+            question.due_s = 0.0
+        if overdue:
+            self._unsent += overdue
+            self._touch()
+
+    def on_reconnected(self, process: ProcessId) -> None:
+        """The connection to a process broke, and there is another one: what it was asked may be lost."""
+        for question in self._open.values():
+            if question.member == process and question.due_s:
+                question.due_s = 0.0
+                question.begin_at(process)
+                self._unsent.append(question)
+                self._touch()
+
+    # -- what arrives
+
+    def on_answers(self, message: Answers) -> None:
+        if message.leader is not None:
+            self._leaders[message.group] = message.leader
+        for number, answer in zip(message.numbers, message.answers, strict=False):
+            question = self._open.pop(number, None)
+            if question is not None and not question.answer.done():
+                question.answer.set_result(answer)
+
+    def on_unanswered(self, message: Unanswered) -> None:
+        now_s = self._loop.time()
+        self._leaders.pop(message.group, None)
+        for number in message.numbers:
+            question = self._open.get(number)
+            if question is None or question.answer.done():
+                continue
+            if message.kind in (WRONG, FAILED):
+                error = QueryError if message.kind == FAILED else UsageError
+                question.answer.set_exception(error(message.reason))
+            else:
+                question.problem, question.is_busy = message.reason, message.kind == BUSY
+                question.pause(now_s)
+
+
+def _cut(questions: list[Question]) -> list[list[Question]]:
+    """As few pieces as the limits of a frame allow, in order."""
+    if len(questions) <= QUERIES_MAX and sum([len(each.payload) for each in questions]) <= _FRAME_BYTES:
+        return [questions]
+    cut: list[list[Question]] = []
+    size = 0
+    for question in questions:
+        if not cut or len(cut[-1]) == QUERIES_MAX or size + len(question.payload) > _FRAME_BYTES:
+            cut.append([])
+            size = 0
+        cut[-1].append(question)
+        size += len(question.payload)
+    return cut
