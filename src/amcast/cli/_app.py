@@ -14,6 +14,7 @@ from . import (
     _check,
     _client,
     _cluster,
+    _config,
     _demo,
     _errata,
     _folders,
@@ -53,6 +54,7 @@ _MODULES = (
     _client,
     _certs,
     _tokens,
+    _config,
     _demo,
 )
 for module in _MODULES:
