@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+import reference_api
 import reference_config
 
+import amcast
 from amcast.net.config import ClientLimits, ClusterConfig, Limits, ProcessConfig, TlsFiles
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -17,7 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("configuration.md", reference_config.make_page)],
+    [("configuration.md", reference_config.make_page), ("api.md", reference_api.make_page)],
 )
 def test_the_page_is_up_to_date(name: str, make: Callable[[], str], request: pytest.FixtureRequest) -> None:
     content = make()
@@ -38,3 +44,20 @@ def test_every_setting_is_on_the_page() -> None:
     for struct in (ClusterConfig, ProcessConfig, TlsFiles, Limits, ClientLimits):
         for name in struct.__struct_fields__:
             assert name in reference_config.NOT_WRITTEN or f"| `{name}` |" in text, name
+
+
+def test_help_lists_every_name_with_a_line() -> None:
+    shown = pydoc.plain(pydoc.render_doc(amcast))
+    description = shown.split("PACKAGE CONTENTS")[0]
+    for name in amcast.__all__:
+        if not name.startswith("_"):
+            assert re.search(rf"^ *{name}  +\w.{{10,}}$", description, re.MULTILINE), name
+    assert "connect_sync(where" in shown.split("FUNCTIONS")[1]
+
+
+def test_the_network_is_not_loaded_before_it_is_asked_for() -> None:
+    program = (
+        "import sys, amcast; print(any(name.startswith('amcast.net') for name in sys.modules), amcast.connect.__name__)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False connect\n"

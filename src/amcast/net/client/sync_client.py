@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class SyncClient:
-    """Used as a context manager; safe to share between threads."""
+    """A client whose calls block, for programs without an event loop. Made by `connect_sync`, and opened by `with`.
+
+    Threads may share it.
+    """
 
     def __init__(self, client: AsyncClient, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`loop`: of the client whose connections this one shares."""
@@ -60,23 +63,24 @@ class SyncClient:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
-        """Returns when every destination group has delivered the message."""
+        """Returns the message's id when every destination group has delivered it. See `AsyncClient.multicast`."""
         return self._call(self._client.multicast(groups, payload, timeout))
 
     def call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
     ) -> dict[str, bytes | None]:
-        """Like `multicast`, and returns what the application of each group answered."""
+        """Like `multicast`, and returns what the application of each group answered, as {"g1": b"..."}."""
         return self._call(self._client.call(groups, payload, timeout))
 
     def call_nowait(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0
     ) -> Future[dict[str, bytes | None]]:
-        """For many calls at a time."""
+        """For many calls at a time: the future has what `call` returns, or raises what it raises."""
         return self._start(self._client.call(groups, payload, timeout))
 
     @property
     def groups(self) -> list[str]:
+        """The names of all groups, as g1."""
         return self._client.groups
 
     def session(self) -> SyncClient:
@@ -84,6 +88,7 @@ class SyncClient:
         return SyncClient(self._client.session(), self._loop)
 
     def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
+        """How a process is, by its number, from 0 on in the order of groups and members."""
         return self._call(self._client.status(process, timeout))
 
     def multicast_nowait(
@@ -103,5 +108,11 @@ class SyncClient:
 
 
 def connect_sync(where: Where, **settings: Any) -> SyncClient:
-    """Like `amcast.connect`, for programs without an event loop."""
+    """Like `connect`, for programs without an event loop: the same arguments, and calls that block.
+
+        with amcast.connect_sync("cluster.toml") as client:
+            client.multicast({"g1", "g2"}, b"transfer 10 from a to b")
+
+    Its event loop runs in a thread of its own.
+    """
     return SyncClient(connect(where, **settings))

@@ -53,6 +53,12 @@ logger = logging.getLogger("amcast.node")
 
 
 class StateMachine(ABC):
+    """An application inside a node: make a class of it, with `apply`, `snapshot` and `restore`.
+
+    It is made with the name of its group, as `Bank("g1")`. Each replica of a group has one, and all of them apply the
+    same messages in the same order, each once, through any crash. One that raises stops its node.
+    """
+
     @abstractmethod
     def apply(self, position: int, message: AppMessage) -> bytes | None:
         """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else.
@@ -61,10 +67,12 @@ class StateMachine(ABC):
         """
 
     @abstractmethod
-    def snapshot(self) -> bytes: ...
+    def snapshot(self) -> bytes:
+        """The whole state: it is saved now and then, so that the messages before it need not be applied again."""
 
     @abstractmethod
-    def restore(self, state: bytes) -> None: ...
+    def restore(self, state: bytes) -> None:
+        """Takes over a state that `snapshot` returned, here or at another replica, in place of the one it has."""
 
     def opt_apply(self, position: int, message: AppMessage) -> None:
         """Only optimistic protocols call this: the message will probably be delivered at this position."""
