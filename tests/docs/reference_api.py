@@ -25,7 +25,7 @@ strings. Ids of messages and processes are numbers.
 
 This page is made of the docstrings: `pytest tests/docs --rewrite` writes it again.
 """
-SIGNATURE_MAX = 90
+SIGNATURE_MAX = 75
 OTHERS = (AppMessage, Status)  # what the others return, and where it is
 
 
