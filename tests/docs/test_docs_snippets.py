@@ -19,8 +19,8 @@ from docs_pages import PAGES, ROOT, Block, blocks
 
 from amcast.net.local import free_ports
 
-OWN_TESTS = {"README.md", "applications.md", "driver.md"}
-SIGNATURES = {"api.md"}  # what is in its blocks can't be run
+OWN_TESTS = {"README.md", "docs/applications.md", "docs/driver.md"}
+SIGNATURES = {"docs/api.md"}  # what is in its blocks can't be run
 # Where blocks do not follow each other: what each of them finds in its folder.
 BEFORE_EACH = {
     "security.md": """
@@ -32,7 +32,7 @@ TIMEOUT_S = 300
 
 
 def run_of(page: Path, *languages: str) -> list[Block]:
-    if page.name in OWN_TESTS | SIGNATURES and page.parent != ROOT / "examples":
+    if page.relative_to(ROOT).as_posix() in OWN_TESTS | SIGNATURES:
         return []
     return [block for block in blocks(page, *languages) if block.reason is None]
 
@@ -111,3 +111,12 @@ def test_a_block_that_fails_is_found(tmp_path: Path) -> None:
         run_shell("echo 'no such command'; false; true", tmp_path)
     with pytest.raises(AssertionError, match="does not stop"):
         run_shell("sleep 100 &", tmp_path)
+
+
+def test_every_example_is_in_a_test() -> None:
+    """By its name: what a test does with it is the test's affair."""
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    examples = [path.name for path in (ROOT / "examples").iterdir() if path.is_dir()]
+    assert {"bank", "chain_protocol", "deploy"} <= set(examples)
+    for name in examples:
+        assert f'"examples" / "{name}"' in sources, f"no test runs examples/{name}"
