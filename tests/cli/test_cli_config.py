@@ -59,6 +59,13 @@ def test_all_wrong_types_are_told_at_once(cli: Cli) -> None:
     ]
 
 
+def test_one_process_in_place_of_many_is_told(cli: Cli) -> None:
+    text = SOUND.split("[[process]]")[0] + '[process]\nid = "g1.p0"\naddress = "127.0.0.1:7101"\n'
+    assert findings(cli, text)["errors"] == ["process: there may be many, so write [[process]] and not [process]"]
+    (error,) = findings(cli, "process = 5\n" + SOUND.split("[[process]]")[0])["errors"]
+    assert error.startswith("process: expected `array`")
+
+
 def test_problems_of_the_file_and_of_what_it_names_are_told_together(cli: Cli) -> None:
     text = SOUND.replace("g1.p2", "g1.p3").replace("fastcast", "fastcats").replace('id = "5f1c9a0b7d3e2468"\n', "")
     errors = findings(cli, 'tokens = "tokens.toml"\n' + text + '[tls]\nfolder = "certs"\n')["errors"]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import msgspec
-from reference_config import fields_of
 
 import amcast
 import amcast.check
 import amcast.sim
 from amcast.core import AppMessage
 from amcast.net.wire.control import Status
+from tests.docs.reference_config import fields_of
 
 HEAD = """# API reference
 

@@ -16,13 +16,13 @@ import msgspec
 import pytest
 import typer.main
 import yaml
-from docs_pages import ROOT
 
 from amcast import __version__
 from amcast.cli._app import app
 from amcast.net.config import ClusterConfig, load_config, split_address
 from amcast.net.disk.records import Durability
 from amcast.net.local import temporary_cluster
+from tests.docs.docs_pages import ROOT
 
 DEPLOY = ROOT / "examples" / "deploy"
 METRIC = re.compile(r"\bamcast_[a-z_]+\b")

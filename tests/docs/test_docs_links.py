@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs_pages import PAGES, ROOT, anchors, links
+
+from tests.docs.docs_pages import PAGES, ROOT, anchors, links
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import reference_api
-import reference_config
 
 import amcast
 from amcast.net.config import ClientLimits, ClusterConfig, Limits, ProcessConfig, TlsFiles
+from tests.docs import reference_api, reference_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 

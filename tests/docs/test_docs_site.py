@@ -11,7 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from docs_pages import ROOT
+
+from tests.docs.docs_pages import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_pages import PAGES, ROOT, Block, blocks
 
 from amcast.net.local import free_ports
+from tests.docs.docs_pages import PAGES, ROOT, Block, blocks
 
 OWN_TESTS = {"README.md", "docs/applications.md", "docs/driver.md"}
 SIGNATURES = {"docs/api.md"}  # what is in its blocks can't be run

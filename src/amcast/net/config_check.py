@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, get_args
@@ -69,7 +70,11 @@ def check_config(path: Path, names: tuple[str, ...] = ()) -> Findings:
     findings.errors += _type_problems(fields, ClusterConfig, "")
     if findings.errors:
         return findings
-    config = findings.config = convert_config(fields, path)
+    try:
+        config = findings.config = convert_config(fields, path)
+    except msgspec.ValidationError as error:
+        findings.errors.append(str(error))
+        return findings
     findings.errors += config.problems()
     is_sound = not findings.errors  # some checks ask who is in which group, and where
     ids = [each.id for each in config.process]
@@ -93,11 +98,13 @@ def _type_problems(fields: dict[str, Any], struct: type[msgspec.Struct], where: 
             yield f"{place}: there is no such setting{f', perhaps you mean {near[0]}' if near else ''}"
             continue
         inner = _struct_in(known[name].type)
-        if inner is not None and isinstance(value, dict):
-            yield from _type_problems(value, inner, f"{place}.")
-        elif inner is ProcessConfig and isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        if inner is ProcessConfig and isinstance(value, list) and all(isinstance(each, dict) for each in value):
             for number, each in enumerate(value, start=1):
                 yield from _type_problems(each, inner, f"process {number}: ")
+        elif inner is ProcessConfig and isinstance(value, dict):
+            yield f"{place}: there may be many, so write [[process]] and not [process]"
+        elif inner is not None and isinstance(value, dict):
+            yield from _type_problems(value, inner, f"{place}.")
         else:
             yield from _value_problem(value, known[name].type, place)
     for field in known.values():
@@ -215,11 +222,12 @@ def _guarded(found: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _check_addresses(config: ClusterConfig, names: tuple[str, ...]) -> Iterator[Finding]:
+    addresses_of = cache(system().addresses_of)  # of many processes on one host, which nobody may know now
     owners: dict[tuple[str, int], str] = {}
     reported: set[str] = set()
     for entry in config.process:
         host, port = split_address(entry.address)
-        resolved = system().addresses_of(host)
+        resolved = addresses_of(host)
         if not resolved:
             yield _WARNING, f"{entry.id}: nobody here knows the host {host}"
         elif any(ip_address(each.partition("%")[0]).is_unspecified for each in resolved):
