@@ -7,6 +7,8 @@ PYTEST_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# The theme's makers advertise on stderr, unless they are told not to.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 # One run of the long fuzz for each protocol and each size of its groups, called fuzz-NAME-SIZE.
 LIST_FUZZ_RUNS := from amcast.protocols import PROTOCOLS; \
@@ -17,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis attack fuzz \
-	fuzz-nodes light clean
+	fuzz-nodes light docs docs-serve clean
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -65,6 +67,12 @@ format: $(STAMP) ## Format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
+docs: $(STAMP) ## Build the documentation's site into site/
+	$(MKDOCS) build --quiet --clean
+
+docs-serve: $(STAMP) ## Show the documentation at http://127.0.0.1:8000, anew after each change
+	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
+
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m bench
 
@@ -100,6 +108,6 @@ light: $(STAMP) ## Install the wheel without extras into a fresh environment, me
 	$(BIN)/python -m bench.light
 
 clean: ## Remove .venv, caches and build output (runs/ stays)
-	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \
+	rm -rf $(VENV) build dist site src/*.egg-info .hypothesis .import_linter_cache .grimp_cache \
 		.mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

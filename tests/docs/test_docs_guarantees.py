@@ -1,11 +1,10 @@
-"""What docs/guarantees.md names is there: commands with their options, make targets, settings, links. It is linked."""
+"""What docs/guarantees.md names is there: commands with their options, make targets, settings. It is linked."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
 import typer.main
 from click import Command
 
@@ -15,7 +14,6 @@ from amcast.net.disk.records import Durability
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guarantees.md"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 
 
 def commands() -> dict[str, Command]:
@@ -59,9 +57,3 @@ def test_the_settings_are_those_of_the_code() -> None:
 def _defaults() -> tuple[tuple[str, ...], tuple[object, ...]]:
     fields = ClusterConfig.__struct_fields__
     return fields[-len(ClusterConfig.__struct_defaults__) :], ClusterConfig.__struct_defaults__
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"

@@ -70,8 +70,3 @@ def test_the_table_of_protocols_is_the_generated_one() -> None:
     begin, end = "<!-- protocols:begin -->", "<!-- protocols:end -->"
     assert text.count(begin) == text.count(end) == 1
     assert text.split(begin)[1].split(end)[0].strip() == markdown_table().strip()
-
-
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), f"the README links to {target}, which is not there"

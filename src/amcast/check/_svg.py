@@ -40,6 +40,7 @@ text {{ font: 11px system-ui, sans-serif; fill: {_INK}; }}
 
 
 def space_time_svg(run: Run, violation: Violation) -> str:
+    """For a page: a lane for each process, with the messages that the violation is about."""
     return _Drawing(make_scene(run, violation, _LANES_MAX)).svg()
 
 

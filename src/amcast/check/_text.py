@@ -18,6 +18,7 @@ _LEGEND = "m >> multicast, [m] delivery, (m) optimistic delivery, ! what contrad
 
 
 def space_time_text(run: Run, violation: Violation) -> str:
+    """For a terminal: a column for each process, with the messages that the violation is about."""
     scene = make_scene(run, violation, lanes_max=(_WIDTH - _TIME) // _COLUMN_MIN)
     width = min(20, (_WIDTH - _TIME) // max(1, len(scene.lanes)))
     heading = textwrap.wrap(f"{scene.property}: {scene.explanation}", _WIDTH)

@@ -22,6 +22,7 @@ from .source import RunSource, source_of
 
 
 def check_run(run: Run) -> Report:
+    """Judges a run: of `SimCluster.trace`, of `SimResult.run`, or of a folder (`amcast.trace.read_run`)."""
     return check_source(source_of(run))
 
 

@@ -54,15 +54,19 @@ def worst(verdicts: Collection[Verdict]) -> Verdict:
 
 
 class Report(msgspec.Struct, frozen=True):
+    """The answer of a check."""
+
     properties: dict[str, Verdict]
-    violations: list[Violation]
+    violations: list[Violation]  # the first few of each property
     reasons: dict[str, str]  # why a verdict is unknown
 
     @property
     def verdict(self) -> Verdict:
+        """Of all properties together."""
         return worst(self.properties.values())
 
     def to_json(self) -> dict[str, Any]:
+        """As `amcast check --json` prints it."""
         return {
             "verdict": self.verdict,
             "properties": dict(self.properties),

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_client": ("send", "tail", "skip"),
     "_certs": ("certs",),
     "_tokens": ("token",),
+    "_config": ("config",),
     "_demo": ("demo",),
 }
 

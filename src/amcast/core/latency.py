@@ -27,10 +27,12 @@ class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: bool = True  # each group has a replica in each region; else all its replicas are in one region
 
     def mean_us(self, a: str, b: str) -> int:
+        """From one region to another."""
         mean = self.one_way_us.get(f"{a} {b}")
         return self.one_way_us.get(f"{b} {a}", self.default_us) if mean is None else mean
 
     def rtt_max_us(self) -> int:
+        """The longest round trip between any two regions, on average."""
         return 2 * max([self.default_us, *self.one_way_us.values()])
 
 
@@ -97,6 +99,7 @@ PRESETS = {
 
 
 def latency_preset(name: str) -> Latency:
+    """A network by its name, as of `amcast sim --network`."""
     if name not in _PRESETS:
         raise UsageError(f"there is no network '{name}': choose one of {', '.join(_PRESETS)}")
     return _PRESETS[name]()

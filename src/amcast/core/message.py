@@ -22,18 +22,20 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     far as it concerns copies from this sender, and no further.
     """
 
-    id: MessageId
+    id: MessageId  # of sender and sequence number: no two messages have the same
     dst: tuple[GroupId, ...]  # sorted, without repetition
     payload: bytes
-    settled: int = 0
+    settled: int = 0  # see above
     count: int = 1  # of the messages in it: more than one is a batch, see `batch`
 
     @property
     def sender(self) -> ProcessId:
+        """Who multicast it: a client's id, or a process's."""
         return sender_of(self.id)
 
     @property
     def seq(self) -> int:
+        """Its number among the messages of its sender."""
         return seq_of(self.id)
 
 

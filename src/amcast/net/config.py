@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from ..consensus import PaxosConfig
 from ..core import BATCH_LIMIT, GroupId, Latency, ProcessId, Topology, UsageError, latency_preset
@@ -23,19 +26,34 @@ PROCESSES_MAX = 1_024
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as certificates can carry it
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
 
+# docs/configuration.md is made of the structs below: of their docstrings, and of the comments that follow or precede a
+# field. A type says which unit a number has, and which numbers are refused.
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=1)]
+PayloadBytes = Annotated[int, Meta(ge=1, le=PAYLOAD_LIMIT)]
+Milliseconds = Annotated[int, Meta(ge=1)]
+BytesOrAll = Annotated[int, Meta(ge=0)]
+SecondsOrAll = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+
 
 class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str  # g1.p0
-    address: str  # host:port
-    region: str = "local"
-    metrics: int = 0  # port for Prometheus; 0: none
+    """One process: an entry for each. Its group and its place in it are in its id: `g2.p0` is the first of group g2."""
+
+    id: str  # as g1.p0: groups from g1 on, members from p0 on, without gaps; each group has an odd number of members
+    address: str  # as host:port: where it listens, and where all others reach it
+    region: str = "local"  # where it is, for the delays that `network` adds between regions
+    # The port of the page for Prometheus; 0: none. It is at the host of `address` on loopback and with TLS, where a
+    # client's certificate is asked for; otherwise at 127.0.0.1.
+    metrics: Port = 0
     clock_offset_us: int = 0  # added to the clock that the protocol reads: emulates clocks that disagree
 
 
 class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A folder as `amcast certs` makes it; each process finds its own key there by its name."""
 
-    folder: str
+    folder: str  # relative to this file
 
 
 class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,62 +62,68 @@ class ClientLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A client is known by its token; without tokens, by its certificate; without those as well, by its address.
     """
 
-    sessions: int = 2_048  # senders that are connected at a time
-    followers: int = 32
-    open_messages: int = 50_000  # as in `Limits`: above, this client hears BUSY, and others do not
-    open_bytes: int = 64 << 20
-    messages_per_second: int = 0  # above, nothing is read from the client for a while; 0: as many as it can
+    sessions: Count = 2_048  # senders that are connected at a time
+    followers: Count = 32  # connections that follow deliveries
+    open_messages: Count = 50_000  # as in `[limits]`: above, this client hears BUSY, and others do not
+    open_bytes: Bytes = 64 << 20  # the same, in bytes
+    messages_per_second: CountOrNone = 0  # above, nothing is read from the client for a while; 0: as many as it can
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    message_bytes: int = PAYLOAD_LIMIT
-    open_messages: int = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
-    open_bytes: int = 128 << 20
-    forwarded_messages: int = 1_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
-    forwarded_bytes: int = 4 << 20
-    # The same in protocols whose clients send each message to all its groups. Too little, and each group may wait for
-    # messages that another one has no room for.
-    ingress_messages: int = 100_000
-    ingress_bytes: int = 128 << 20
-    queries: int = 10_000  # of clients, that wait for an answer: above, clients hear BUSY
-    queries_bytes: int = 32 << 20
-    link_bytes: int = 8 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
-    client_bytes: int = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
-    clients_bytes: int = 64 << 20  # waiting for all clients: above, those that read least are cut off
-    slow_ms: int = 10_000  # a client that lets so much time pass, while too much waits for it, is cut off
-    clients: int = 4_096
-    followers: int = 128
-    connections: int = 2_048
-    connections_per_address: int = 1_024
-    strangers: int = 256  # connections that have not said HELLO yet
-    hello_ms: int = 5_000  # for a TLS handshake, and again for HELLO
-    snapshot_messages: int = 100_000  # applied between two snapshots of an application
-    results_bytes: int = 64 << 20  # answers of an application that are kept for clients that ask again
-    reads_bytes: int = 16 << 20  # what applications told each other: above, it is kept for as short as it can be
-    segment_bytes: int = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
-    undurable_bytes: int = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
-    trace_bytes: int = 1_000_000_000  # of the trace of one process: above, the oldest goes; 0: all of it is kept
-    trace_age_s: int = 7 * 86_400  # what was traced before goes; 0: it is kept, whatever its age
-    client: ClientLimits = ClientLimits()
+    """What one node holds at most. What is above a limit is refused or made to wait by itself."""
+
+    message_bytes: PayloadBytes = PAYLOAD_LIMIT  # of one payload: above, the connection is closed
+    open_messages: Count = 100_000  # taken from clients and not replied to yet: above, clients hear BUSY
+    open_bytes: Bytes = 128 << 20  # the same, in bytes
+    forwarded_messages: Count = 1_000  # passed on to a leader and not delivered yet: above, clients hear BUSY
+    forwarded_bytes: Bytes = 4 << 20  # the same, in bytes
+    # As `forwarded_messages`, in protocols whose clients send each message to all its groups. Too little, and each
+    # group may wait for messages that another one has no room for.
+    ingress_messages: Count = 100_000
+    ingress_bytes: Bytes = 128 << 20  # the same, in bytes
+    queries: Count = 10_000  # of clients, that wait for an answer: above, clients hear BUSY
+    queries_bytes: Bytes = 32 << 20  # the same, in bytes
+    link_bytes: Bytes = 8 << 20  # waiting for one peer: above, messages to it are dropped, and sent again later
+    client_bytes: Bytes = 1 << 20  # waiting for one client: above, nothing is read from it until it has read
+    clients_bytes: Bytes = 64 << 20  # waiting for all clients: above, those that read least are cut off
+    slow_ms: Milliseconds = 10_000  # a client that lets so much time pass, while too much waits for it, is cut off
+    clients: Count = 4_096  # sessions of all clients
+    followers: Count = 128  # connections that follow deliveries
+    connections: Count = 2_048  # accepted and open, of everybody
+    connections_per_address: Count = 1_024  # of one address; an IPv6 network of 64 bits counts as one
+    strangers: Count = 256  # connections that have not said HELLO yet
+    hello_ms: Milliseconds = 5_000  # for a TLS handshake, and again for HELLO
+    snapshot_messages: Count = 100_000  # applied between two snapshots of an application
+    results_bytes: Bytes = 64 << 20  # answers of an application that are kept for clients that ask again
+    reads_bytes: Bytes = 16 << 20  # what applications told each other: above, it is kept as briefly as it can be
+    segment_bytes: Bytes = SEGMENT_BYTES  # of a file of a log: a full one is followed by another
+    undurable_bytes: Bytes = 64 << 20  # waiting for the disk: above, a node reads nothing that would add to it
+    trace_bytes: BytesOrAll = 1_000_000_000  # of the trace of one process: above, the oldest goes; 0: all is kept
+    trace_age_s: SecondsOrAll = 7 * 86_400  # what was traced before goes; 0: it is kept, whatever its age
+    client: ClientLimits = ClientLimits()  # see below
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cluster: str
+    """At the top of the file, before the first line in brackets."""
+
+    cluster: str  # the cluster's name; with TLS, certificates carry it
     id: str = ""  # drawn at random when the cluster is made: tells it from others of the same name
-    protocol: str
-    process: tuple[ProcessConfig, ...]
-    network: str = "none"  # delays added in the links: a preset of the simulator, or none
+    protocol: str  # see `amcast protocols`
+    process: tuple[ProcessConfig, ...]  # `[[process]]`, see below
+    network: str = "none"  # delays added in the links: none, or a network of `amcast sim`, such as wan
+    # When a record counts: `sync`, when it is on the disk; `async`, when the kernel has it, which a power failure may
+    # lose; `memory`, at once, and the replicas in memory are all there is.
     durability: Durability = Durability.SYNC
     data: str = "data"  # a folder, relative to this file; each process has its own in it
-    trace: bool = False
-    trace_wire: bool = False
-    keep_messages: int = 10_000_000  # delivered messages kept for clients that follow
+    trace: bool = False  # record what is multicast and delivered, for `amcast check`; it grows with every message
+    trace_wire: bool = False  # also record wire messages
+    keep_messages: CountOrNone = 10_000_000  # delivered messages kept for clients that follow
     # When clocks start at 0, in Unix seconds. Some protocols order by time, and their timestamps hold four years.
     epoch_s: int = 1_767_225_600
     app: str = ""  # the application inside each process, as module:Factory or path/file.py:Factory
-    options: dict[str, Any] = {}  # the protocol's own
-    limits: Limits = Limits()
-    tls: TlsFiles | None = None
+    options: dict[str, Any] = {}  # the protocol's own, see below
+    limits: Limits = Limits()  # see below
+    tls: TlsFiles | None = None  # see below; without it, nodes listen on loopback alone
     tokens: str | None = None  # a file as `amcast token add` makes it; without one, clients may do everything
     insecure: bool = False  # lets nodes listen on other addresses than loopback without TLS
     folder: str = "."  # in which the file is; like its name, not written in it
@@ -162,34 +186,49 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # -- checks
 
     def check(self) -> None:
-        self.spec()
-        self.latency()
-        self.replica_config()
-        names = [entry.id for entry in self.process]
-        for name in names:
-            split_name(name)
-            if names.count(name) > 1:
-                raise UsageError(f"process {name} is named twice: give each process an id of its own")
-        if len(names) > PROCESSES_MAX:
-            raise UsageError(f"{len(names)} processes are too many: the limit is {PROCESSES_MAX}")
-        addresses = [entry.address for entry in self.process]
-        for entry in self.process:
-            split_address(entry.address)
-            if addresses.count(entry.address) > 1:
-                raise UsageError(f"two processes have the address {entry.address}: each needs a port of its own")
-        if self.limits.trace_bytes < 0 or self.limits.trace_age_s < 0:
-            raise UsageError("limits.trace_bytes and limits.trace_age_s are 0 (no limit) or more")
-        self._check_security()
-        self._check_groups()
+        """Raises the first problem."""
+        for problem in self.problems():
+            raise UsageError(problem)
 
-    def _check_security(self) -> None:
+    def problems(self) -> Iterator[str]:
+        """All that is wrong with it by itself; `config_check.py` also looks at the files that it names."""
+        for part in (self.spec, self.latency, self.replica_config):
+            try:
+                part()
+            except UsageError as error:
+                yield str(error)
+                if part == self.spec:  # what follows asks it
+                    break
+        yield from self._problems_of_processes()
         if self.tls is None and self.tokens is not None:
-            raise UsageError("tokens are of no use without TLS: whoever listens can read them; add [tls]")
+            yield "tokens are of no use without TLS: whoever listens can read them; add [tls]"
         if self.tls is not None and _PLAIN_NAME.fullmatch(self.cluster) is None:
-            raise UsageError(
+            yield (
                 f"with TLS, certificates carry the cluster's name, and '{self.cluster}' does not fit: use letters,"
                 " digits, '.', '_' and '-', at most 64"
             )
+
+    def _problems_of_processes(self) -> Iterator[str]:
+        if len(self.process) > PROCESSES_MAX:
+            yield f"{len(self.process)} processes are too many: the limit is {PROCESSES_MAX}"
+            return
+        names, addresses = Counter(each.id for each in self.process), Counter(each.address for each in self.process)
+        for name, times in names.items():
+            if times > 1:
+                yield f"process {name} is named twice: give each process an id of its own"
+        for address, times in addresses.items():
+            if times > 1:
+                yield f"two processes have the address {address}: each needs a port of its own"
+        are_names = True
+        for entry in self.process:
+            for split, text in ((split_name, entry.id), (split_address, entry.address)):
+                try:
+                    split(text)
+                except UsageError as error:
+                    yield str(error)
+                    are_names = are_names and split is not split_name
+        if are_names:
+            yield from self._problems_of_groups()
 
     def is_exposed(self, name: str) -> bool:
         """Whether a process listens where strangers may reach it, and asks nobody who they are."""
@@ -204,23 +243,21 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 " use --insecure (or insecure = true in cluster.toml) if the network is closed"
             )
 
-    def _check_groups(self) -> None:
-        members: dict[GroupId, list[int]] = {}
+    def _problems_of_groups(self) -> Iterator[str]:
+        members: dict[GroupId, set[int]] = {}
         for entry in self.process:
             group, index = split_name(entry.id)
-            members.setdefault(group, []).append(index)
+            members.setdefault(group, set()).add(index)
         for group in range(1, max(members, default=0) + 1):
             if group not in members:
-                raise UsageError(f"group g{group} has no members: number groups from g1 on, without gaps")
+                yield f"group g{group} has no members: number groups from g1 on, without gaps"
         for group, indices in sorted(members.items()):
             if sorted(indices) != list(range(len(indices))):
-                raise UsageError(f"the members of g{group} are not p0 to p{len(indices) - 1}: number them without gaps")
+                yield f"the members of g{group} are not p0 to p{len(indices) - 1}: number them without gaps"
             if len(indices) > 1 and len(indices) % 2 == 0:
-                raise UsageError(
-                    f"group g{group} has {len(indices)} members, and no majority if they tie: use an odd number"
-                )
+                yield f"group g{group} has {len(indices)} members, and no majority if they tie: use an odd number"
         if not members:
-            raise UsageError("there is no process in this cluster: add [[process]] entries")
+            yield "there is no process in this cluster: add [[process]] entries"
 
 
 def _rtt_us(network: str) -> int:
@@ -265,18 +302,28 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load_config(path: Path) -> ClusterConfig:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The fields of a configuration, before anybody looked at them."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}; `amcast up` makes one") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def convert_config(fields: dict[str, Any], path: Path) -> ClusterConfig:
+    return msgspec.convert({**fields, "folder": str(path.parent.resolve()), "name": path.name}, ClusterConfig)
+
+
+def load_config(path: Path) -> ClusterConfig:
+    fields = read_toml(path)
     try:
-        fields = tomllib.loads(text)
-        config = msgspec.convert({**fields, "folder": str(path.parent.resolve()), "name": path.name}, ClusterConfig)
+        config = convert_config(fields, path)
         config.check()
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+    except (msgspec.ValidationError, UsageError) as error:
         raise UsageError(f"{path}: {error}") from error
     return config
 

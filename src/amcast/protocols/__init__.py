@@ -1,6 +1,6 @@
 """Ordering between groups: the multicast protocols, behind one interface.
 
-What a protocol in a package of its own needs is all here (see CONTRIBUTING.md, and `examples/` for one).
+What a protocol in a package of its own needs is all here (see docs/protocols.md, and `examples/` for one).
 """
 
 from ._adapter import Frame, StreamAck, Submit, replicate

@@ -49,7 +49,7 @@ from ._owed import OwedMessage
 
 
 class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    paxos: PaxosConfig = PaxosConfig()
+    paxos: PaxosConfig = PaxosConfig()  # of the log inside each group
     resend_us: int = 50_000  # how long a group waits for another one to answer before it sends again
     history_max: int = 4_096  # deliveries kept for replicas that were away
     history_bytes: int = 4 << 20  # fewer are kept if their payloads are larger than this together

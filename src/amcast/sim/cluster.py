@@ -12,7 +12,15 @@ from .scenario import scenario
 
 
 class SimCluster:
-    """Groups are called `g1`, `g2`..., their processes `g1.p0`, `g1.p1`..."""
+    """A simulated cluster to play with. Groups are called `g1`, `g2`..., their processes `g1.p0`, `g1.p1`...
+
+        cluster = SimCluster("fastcast", groups=3)
+        cluster.multicast({"g1", "g2"}, b"hello")
+        cluster.run()
+        assert cluster.delivered("g1.p0") == [b"hello"]
+
+    `settings` are fields of `Scenario`, such as `replicas=5`.
+    """
 
     def __init__(
         self, protocol: str = "fastcast", groups: int = 2, network: str = "lan", seed: int = 0, **settings: Any
@@ -24,6 +32,7 @@ class SimCluster:
         self._payloads: dict[MessageId, bytes] = {}
 
     def multicast(self, groups: Iterable[str], payload: bytes) -> MessageId:
+        """Sends a message, which arrives when time passes (`run`). Returns its id."""
         dst = tuple(sorted({self._group(name) for name in groups}))
         id_ = self._simulation.multicast(self._topology.clients[0], dst, payload)
         self._payloads[id_] = payload

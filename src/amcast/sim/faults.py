@@ -159,7 +159,9 @@ KINDS = (
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    faults: tuple[AnyFault, ...] = ()
+    """What goes wrong in a run, and when: data that can be printed, saved, replayed and shrunk."""
+
+    faults: tuple[AnyFault, ...] = ()  # such as `Crash(at_us=1000, process=0)`, all in `amcast.sim.faults`
 
     def end_us(self) -> int:
         """When the last fault is over."""
@@ -183,15 +185,19 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                         )
 
     def liars(self) -> set[ProcessId]:
+        """Clients that lie."""
         return {f.process for f in self.faults if isinstance(f, Liar)}
 
     def permanently_down(self) -> set[ProcessId]:
+        """Processes that crash and do not restart."""
         return {f.process for f in self.faults if isinstance(f, Crash) and f.down_us is None}
 
     def without(self, index: int) -> FaultPlan:
+        """The plan with one fault less, for shrinking."""
         return FaultPlan(self.faults[:index] + self.faults[index + 1 :])
 
     def describe(self, topology: Topology) -> list[str]:
+        """In words, a line for each fault."""
         return [_describe(fault, topology) for fault in self.faults]
 
 
@@ -293,6 +299,7 @@ class PlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng: Random) -> FaultPlan:
+    """Faults of these kinds (see `parse_kinds`) that protocols have to survive, drawn from `rng`."""
     if not kinds:
         return FaultPlan()
     drawer = _Drawer(topology, size, rng)

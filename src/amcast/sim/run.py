@@ -38,6 +38,8 @@ class BrokenInvariant:
 
 @dataclass(frozen=True)
 class SimResult:
+    """What a simulated run did."""
+
     scenario: Scenario
     info: RunInfo
     recorder: Recorder
@@ -52,11 +54,15 @@ class SimResult:
     end_us: int
 
     def run(self) -> Run:
+        """The trace, for `amcast.check.check_run`."""
         return self.recorder.run(self.info)
 
 
 class Simulation:
-    """`spec` replaces the scenario's protocol by a variant that is in no registry, such as one broken on purpose."""
+    """One run, step by step; `simulate` does all at once.
+
+    `spec` replaces the scenario's protocol by a variant that is in no registry, such as one broken on purpose.
+    """
 
     def __init__(self, scenario: Scenario, spec: ProtocolSpec | None = None) -> None:
         scenario.check()
@@ -132,12 +138,14 @@ class Simulation:
     # -- the run
 
     def run(self) -> SimResult:
+        """From the start to the end."""
         self.start()
         self.settle()
         self._record_in_flight()
         return self.result()
 
     def start(self) -> None:
+        """Boots all machines, and plans the faults. No time has passed yet."""
         for fault in self._scenario.plan.faults:
             self.loop.at(fault.at_us, self._injector.inject, fault)
         for node in self._nodes.values():
@@ -259,6 +267,7 @@ class Simulation:
     # -- the result
 
     def result(self) -> SimResult:
+        """What happened so far."""
         scenario, watch = self._scenario, self.watch
         complete = self._drained and self._broken is None and not watch.owed
         info = describe(
@@ -292,4 +301,5 @@ class Simulation:
 
 
 def simulate(scenario: Scenario, spec: ProtocolSpec | None = None) -> SimResult:
+    """Runs a scenario to its end. The same scenario gives the same bytes."""
     return Simulation(scenario, spec).run()

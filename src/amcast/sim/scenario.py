@@ -17,40 +17,45 @@ from .machine import CpuCost
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    protocol: str
+    """All that a simulated run depends on, as data. Made by `scenario`, which fills in timeouts."""
+
+    protocol: str  # see `amcast protocols`
     groups: int = 2
-    replicas: int
+    replicas: int  # in each group
     clients: int = 2
     messages: int = 100  # by all clients together
-    outstanding: int = 1
-    interval_us: int = 0  # open loop if set
+    outstanding: int = 1  # messages that a client has in flight
+    interval_us: int = 0  # between two messages of a client, whatever is in flight (open loop); 0: closed loop
     burst: int = 1  # messages that a client of the open loop multicasts at a time
     batch: int = 1  # messages of a client to the same groups that may be ordered as one
     member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
     reads_us: int = 0  # each member reads so often, on average; 0: never
-    workload: Micro = Micro()
+    workload: Micro = Micro()  # which groups messages go to, and how large they are
     network: Latency
-    fifo: bool = True
+    fifo: bool = True  # links keep the order of messages
     cpu: CpuCost = CpuCost()
     sync_us: int = 0  # how long the disk takes
     options: dict[str, Any] = {}  # the protocol's own, such as wrong_guesses
     paxos: PaxosConfig
-    resend_us: int
-    history_max: int = ReplicaConfig().history_max
-    history_bytes: int = ReplicaConfig().history_bytes
-    retry_us: int
+    resend_us: int  # how long a group waits for another one before it sends again
+    history_max: int = ReplicaConfig().history_max  # deliveries kept for replicas that were away
+    history_bytes: int = ReplicaConfig().history_bytes  # the same, in bytes
+    retry_us: int  # how long a client waits before it sends again
     plan: FaultPlan = FaultPlan()
     patience_us: int  # without progress for so long after the last fault, a run is stuck
-    records_wire: bool = True
-    seed: int = 0
+    records_wire: bool = True  # the trace has wire messages as well
+    seed: int = 0  # of all that is random
 
     def spec(self) -> ProtocolSpec:
+        """What the protocol says of itself."""
         return protocol(self.protocol)
 
     def topology(self) -> Topology:
+        """The processes and clients, in groups and regions."""
         return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
 
     def replica_config(self) -> ReplicaConfig:
+        """The configuration of the protocol's processes; `options` that do not suit it are refused."""
         fields: dict[str, Any] = {
             "paxos": self.paxos,
             "resend_us": self.resend_us,
@@ -65,6 +70,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError(f"not an option of {self.protocol}: {error}; {known}") from error
 
     def client_config(self) -> ClientConfig:
+        """The configuration of clients."""
         return ClientConfig(self.retry_us, self.batch)
 
     def loads(self) -> list[Load]:
@@ -73,6 +79,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return [Load(each + (i < more), self.outstanding, self.interval_us, self.burst) for i in range(self.clients)]
 
     def run_id(self) -> str:
+        """Names the run: the same for the same scenario."""
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
         return f"{self.protocol}-{self.seed}-{digest[:12]}"
 
@@ -80,6 +87,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return any(not isinstance(fault, Skew) for fault in self.plan.faults)
 
     def check(self) -> None:
+        """Raises `UsageError` if it makes no sense."""
         if self.replicas > 1 and self.replicas % 2 == 0:
             raise UsageError(
                 f"groups of {self.replicas} have no majority that survives a tie: use an odd number of replicas, "

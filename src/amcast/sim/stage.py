@@ -30,6 +30,11 @@ _HAND_OVER = re.compile(r"g(\d+) -> g(\d+)")
 
 
 class Stage:
+    """One process a group, and messages that arrive when the caller says so: for directed schedules.
+
+    `build` makes the automaton of a group; `claims` are the properties that its run is checked for.
+    """
+
     def __init__(
         self, protocol: str, claims: Sequence[str], groups: int, build: Callable[[GroupId], GroupAutomaton]
     ) -> None:

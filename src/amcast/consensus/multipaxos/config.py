@@ -8,7 +8,7 @@ import msgspec
 class PaxosConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tick_us: int = 10_000  # heartbeats, retransmission and elections are driven by this timer
     election_ticks: int = 10  # silence after which a leader is suspected; each member adds as much again at random
-    retransmit_ticks: int = 3
+    retransmit_ticks: int = 3  # without an answer, after which a message is sent again
     window: int = 16  # instances in flight; what is proposed meanwhile makes the next batch
     window_bytes: int = 8 << 20  # or as many bytes of values, if they are reached first
     value_bytes: int = 1 << 20  # the most of a batch that makes one value; a single entry may have more

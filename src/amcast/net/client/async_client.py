@@ -107,7 +107,11 @@ def _checked(payload: Any) -> bytes:
 
 
 class AsyncClient(Observer):
-    """Made by `connect`. It belongs to the event loop in which it was opened."""
+    """Multicasts messages, calls applications, and follows groups. Made by `connect`, and opened by `async with`.
+
+    It belongs to the event loop in which it was opened. What it has for the same groups at a time is ordered as one, so
+    many calls at a time (`asyncio.gather`) are much faster than one after the other.
+    """
 
     def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None) -> None:
         super().__init__(seeds, credentials)
@@ -170,8 +174,9 @@ class AsyncClient(Observer):
     async def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
         """Returns when every destination group has delivered the message. `groups` is one name, or several.
 
-        After a timeout the client goes on trying in the background, under the same id. The message may be delivered
-        later, but never twice.
+        Returns the message's id. After `timeout` seconds it raises `NotInTimeError`, or `BusyError` if the cluster was
+        too busy all the time. The client then goes on trying in the background, under the same id: the message may be
+        delivered later, but never twice.
         """
         id_, future = self.submit(groups, payload)
         try:
@@ -367,7 +372,14 @@ def connect(
     region: str = "local",
     wait: float = 0.0,
 ) -> AsyncClient:
-    """A client of the cluster that a `cluster.toml` describes, or that listens at one of some `host:port`.
+    """A client of a running cluster, for programs with an event loop.
+
+        async with amcast.connect("cluster.toml") as client:
+            await client.multicast({"g1", "g2"}, b"transfer 10 from a to b")
+
+    `where` is a `cluster.toml`, or some addresses as "10.0.0.1:7101,10.0.0.2:7101", of which one must answer. `name` is
+    the client's name, as in its certificate; `token`, or the file `token_file`, gives it its rights where nodes ask for
+    one. `region` says where it is, for a cluster whose links have delays of an emulated network.
 
     `wait` is how many seconds to try if no process answers, as while the cluster starts; without it, that is an error.
     `certs` is a folder of `amcast certs` that holds this client's certificate under its name. Its files, and that of

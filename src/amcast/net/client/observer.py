@@ -40,17 +40,23 @@ class GoneError(Exception):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    position: int
-    message: AppMessage
-    ts: Timestamp | None
+    """One message at its place in the order of a group."""
+
+    position: int  # in the group: 0, 1, 2, ... without a gap, the same at all its replicas
+    message: AppMessage  # its `id`, its destinations `dst`, and its payload
+    ts: Timestamp | None  # the protocol's final timestamp, if it has one: it orders all messages of the cluster
 
     @property
     def payload(self) -> bytes:
+        """What was multicast."""
         return as_given(self.message.payload)
 
 
 class Observer:
-    """Made by `observe`. It belongs to the event loop in which it was opened."""
+    """Follows what groups deliver, and asks processes how they are. Made by `observe`, and opened by `async with`.
+
+    It belongs to the event loop in which it was opened.
+    """
 
     def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials) -> None:
         self._seeds = seeds
@@ -85,10 +91,12 @@ class Observer:
 
     @property
     def layout(self) -> Layout:
+        """The cluster as its processes describe it: protocol, groups with their members, addresses."""
         return self._trunk.layout
 
     @property
     def groups(self) -> list[str]:
+        """The names of all groups, as g1."""
         return [f"g{group}" for group in self.layout.groups]
 
     @property
@@ -108,7 +116,8 @@ class Observer:
     async def deliveries(self, group: str, position: int = 0) -> AsyncGenerator[Delivery, None]:
         """What a group delivered from a position on, and then what it delivers from now on, without an end.
 
-        When a member fails, the stream goes on at another one, without a gap or a repetition.
+        When a member fails, the stream goes on at another one, without a gap or a repetition. `GoneError` is raised if
+        the group keeps no messages that far back; its `first` is the first position that can be had.
         """
         number = self._group(group)
         members = self.layout.groups[number]
@@ -168,7 +177,7 @@ class Observer:
     # -- status
 
     async def end_of(self, group: str, timeout: float = 5.0) -> int:
-        """The position that the group fills next, as far as its members answer."""
+        """The position that the group fills next, as far as its members answer: what comes from now on begins there."""
         members = self.layout.groups[self._group(group)]
         answers = await asyncio.gather(*(self.status(each, timeout) for each in members), return_exceptions=True)
         ends = [answer.delivered for answer in answers if isinstance(answer, Status)]
@@ -177,6 +186,7 @@ class Observer:
         return max(ends)
 
     async def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
+        """How a process is, by its number: those of a group are in `layout.groups`."""
         return await ask(partial(self._trunk.dial, process), StatusQuery(), Status, timeout)
 
 
@@ -190,7 +200,14 @@ def observe(
     region: str = "local",
     wait: float = 0.0,
 ) -> Observer:
-    """Like `amcast.connect`, for programs that only follow and ask."""
+    """Like `connect`, for programs that only follow and ask. It multicasts nothing, and is no sender.
+
+        async with amcast.observe("cluster.toml") as observer:
+            async for delivery in observer.deliveries("g1", await observer.end_of("g1")):
+                ...
+
+    All arguments are those of `connect`.
+    """
     observer = Observer(*seeds_and_credentials(where, name, token, token_file, certs, region))
     observer.wait_s = wait
     return observer

@@ -17,26 +17,29 @@ T = TypeVar("T")
 
 
 class SyncClient(SyncObserver):
-    """Used as a context manager; safe to share between threads."""
+    """A client whose calls block, for programs without an event loop. Made by `connect_sync`, and opened by `with`.
+
+    Threads may share it.
+    """
 
     def __init__(self, client: AsyncClient, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(client, loop)
         self._client = client
 
     def multicast(self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0) -> MessageId:
-        """Returns when every destination group has delivered the message."""
+        """Returns the message's id when every destination group has delivered it. See `AsyncClient.multicast`."""
         return self._call(self._client.multicast(groups, payload, timeout))
 
     def call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> dict[str, bytes | None]:
-        """Like `multicast`, and returns what the application of each group answered."""
+        """Like `multicast`, and returns what the application of each group answered, as {"g1": b"..."}."""
         return self._call(self._client.call(groups, payload, timeout, key=key))
 
     def call_nowait(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> Future[dict[str, bytes | None]]:
-        """For many calls at a time."""
+        """For many calls at a time: the future has what `call` returns, or raises what it raises."""
         return self._start(self._client.call(groups, payload, timeout, key=key))
 
     def skip(self, group: str, position: int, timeout: float | None = 30.0) -> None:
@@ -119,7 +122,13 @@ def connect_sync(
     region: str = "local",
     wait: float = 0.0,
 ) -> SyncClient:
-    """Like `amcast.connect`, for programs without an event loop."""
+    """Like `connect`, for programs without an event loop: the same arguments, and calls that block.
+
+        with amcast.connect_sync("cluster.toml") as client:
+            client.multicast({"g1", "g2"}, b"transfer 10 from a to b")
+
+    Its event loop runs in a thread of its own.
+    """
     return SyncClient(
         connect(where, name=name, token=token, token_file=token_file, certs=certs, region=region, wait=wait)
     )

@@ -58,10 +58,12 @@ class Machine(ABC):
     """What all applications inside nodes have: derive from `StateMachine` or `ExchangingMachine`."""
 
     @abstractmethod
-    def snapshot(self) -> bytes: ...
+    def snapshot(self) -> bytes:
+        """The whole state: it is saved now and then, so that the messages before it need not be applied again."""
 
     @abstractmethod
-    def restore(self, state: bytes) -> None: ...
+    def restore(self, state: bytes) -> None:
+        """Takes over a state that `snapshot` returned, here or at another replica, in place of the one it has."""
 
     def query(self, payload: bytes) -> bytes | None:
         """Answers a client that only reads, from the state as it is, with at most a megabyte. It must change nothing:
@@ -77,6 +79,12 @@ class Machine(ABC):
 
 
 class StateMachine(Machine):
+    """An application inside a node: make a class of it, with `apply`, `snapshot` and `restore`.
+
+    It is made with the name of its group, as `Bank("g1")`. Each replica of a group has one, and all of them apply the
+    same messages in the same order, each once, through any crash. One that raises stops its node.
+    """
+
     @abstractmethod
     def apply(self, message: AppMessage) -> bytes | None:
         """Every replica applies the same messages in the same order. What `apply` does must depend on nothing else.

@@ -170,12 +170,7 @@ class DataFolder:
         try:
             with suppress(PermissionError):  # of another user, who gave it to this one
                 system().chmod(path, 0o700)  # earlier versions left it open to all
-            identity = read_checked(path / IDENTITY, IDENTITY, FolderIdentity)
-            _refuse_other(path, identity, config, name)
-            if config.durability is Durability.MEMORY and identity.state is State.USED:
-                raise UsageError(
-                    f"{path}: holds a durable log, which memory mode would contradict: choose another folder"
-                )
+            identity = _fitting_identity(path, config, name)
             return cls(path, lock, identity, config.durability)
         except BaseException:
             system().close(lock)
@@ -264,6 +259,21 @@ def _refuse_unformatted(path: Path, name: str) -> None:
     raise UsageError(
         f"{path}: is not formatted: run `amcast init` if the cluster is new, or `amcast replace` if {name} was in it"
     )
+
+
+def check_folder(config: ClusterConfig, name: str) -> None:
+    """Raises why a process can't be started on its folder. Nothing is locked or changed."""
+    path = config.data_folder(name)
+    _refuse_unformatted(path, name)
+    _fitting_identity(path, config, name)
+
+
+def _fitting_identity(path: Path, config: ClusterConfig, name: str) -> FolderIdentity:
+    identity = read_checked(path / IDENTITY, IDENTITY, FolderIdentity)
+    _refuse_other(path, identity, config, name)
+    if config.durability is Durability.MEMORY and identity.state is State.USED:
+        raise UsageError(f"{path}: holds a durable log, which memory mode would contradict: choose another folder")
+    return identity
 
 
 def _refuse_other(path: Path, identity: FolderIdentity, config: ClusterConfig, name: str) -> None:

@@ -299,15 +299,17 @@ class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
 
 
 class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
+    """How a process is, as it says itself: what `amcast status --json` shows."""
+
     name: str
     group: str
     protocol: str
-    boot: int
+    boot: int  # how often it was started
     is_leader: bool
-    leader: str | None
+    leader: str | None  # of its group, as far as it knows
     delivered: int  # positions
-    open_messages: int
-    clients: int
+    open_messages: int  # taken from clients, and not replied to yet
+    clients: int  # sessions
     peers: dict[str, bool]  # connected to it or not
     messages_in: int
     messages_out: int
@@ -315,10 +317,10 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     durability: str
     undurable: int  # records on their way to the disk
     uptime_s: float
-    rss_mb: float
+    rss_mb: float  # the most memory that it had
     problem: str | None = None  # such as a full disk
     application: int | None = None  # the next position that the application applies, if there is one
-    incarnation: int = 0
+    incarnation: int = 0  # how often it lost its disk
     connections: int = 0  # accepted and open, of everybody
     strangers: int = 0  # of these, those that have not said who they are
     followers: int = 0
