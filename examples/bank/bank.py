@@ -10,18 +10,12 @@ import amcast
 from amcast.core import AppMessage
 
 
-def home(account: str) -> str:
-    """The group that keeps an account."""
-    return account.rpartition("@")[2]
-
-
 class Bank(amcast.ExchangingMachine):
     def __init__(self, group: str) -> None:
-        self.group = group
-        self.balances: dict[str, int] = {}
+        self.group, self.balances = group, dict[str, int]()
 
     def read(self, message: AppMessage) -> bytes | None:
-        """For a transfer, all groups must know what the payer has. Other requests need nothing of other groups."""
+        """Before a transfer, all its groups hear what the payer has. Other requests need nothing of other groups."""
         payer = parse(message.payload).get("from")
         return str(self.balances.get(payer, 0)).encode() if isinstance(payer, str) else None
 
@@ -54,23 +48,27 @@ class Bank(amcast.ExchangingMachine):
         self.balances = json.loads(state)
 
 
+def home(account: str) -> str:
+    return account.rpartition("@")[2]
+
+
 def parse(payload: bytes) -> dict[str, Any]:
     try:
         request = json.loads(payload)
     except (ValueError, RecursionError):
-        return {}
+        request = None
     return request if isinstance(request, dict) else {}
 
 
 async def transfer(client: amcast.AsyncClient, payer: str, payee: str, amount: int, key: str | None = None) -> bool:
-    """Whether the payer had enough. A program that is not sure whether it asked before asks with the same key again."""
+    """Whether the payer had enough. A program that is not sure whether it asked before asks again with the same key."""
     request = json.dumps({"from": payer, "to": payee, "amount": amount}).encode()
     results = await client.call({home(payer), home(payee)}, request, key=key)
-    return all(result == b"done" for result in results.values())
+    return set(results.values()) == {b"done"}
 
 
-async def deposit(client: amcast.AsyncClient, account: str, amount: int) -> None:
-    await client.call(home(account), json.dumps({"deposit": account, "amount": amount}).encode())
+async def deposit(client: amcast.AsyncClient, account: str, amount: int, key: str | None = None) -> None:
+    await client.call(home(account), json.dumps({"deposit": account, "amount": amount}).encode(), key=key)
 
 
 async def balance(client: amcast.AsyncClient, account: str) -> int:
@@ -78,6 +76,5 @@ async def balance(client: amcast.AsyncClient, account: str) -> int:
 
 
 async def total(client: amcast.AsyncClient) -> int:
-    """All groups add up at the same place in the order, so money on its way from one to another is counted once."""
-    results = await client.call(client.groups, b'{"total": true}')
-    return sum(int(result or 0) for result in results.values())
+    """All groups add up at the same place in the order, so money on its way is counted once."""
+    return sum(int(result or 0) for result in (await client.call(client.groups, b'{"total": true}')).values())
