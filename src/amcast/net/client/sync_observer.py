@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class SyncObserver:
-    """Used as a context manager; safe to share between threads."""
+    """An observer whose calls block, for programs without an event loop. Made by `observe_sync`, and opened by `with`.
+
+    Threads may share it.
+    """
 
     def __init__(self, observer: Observer, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`loop`: of the client whose connections this one shares."""
@@ -70,10 +73,12 @@ class SyncObserver:
 
     @property
     def layout(self) -> Layout:
+        """The cluster as its processes describe it: protocol, groups with their members, addresses."""
         return self._observer.layout
 
     @property
     def groups(self) -> list[str]:
+        """The names of all groups, as g1."""
         return self._observer.groups
 
     def deliveries(self, group: str, position: int = 0) -> Iterator[Delivery]:
@@ -91,6 +96,7 @@ class SyncObserver:
         return self._call(self._observer.end_of(group, timeout))
 
     def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
+        """How a process is, by its number, from 0 on in the order of groups and members."""
         return self._call(self._observer.status(process, timeout))
 
 
