@@ -154,9 +154,9 @@ class Wire:
         self.sent.append((to, exchange_decoder.decode(data[EXCHANGE_HEAD:])))
 
 
-def exchange_test(bytes_max: int = 1_000, leads: bool = True) -> tuple[Exchange, Wire]:
+def exchange_test(bytes_max: int = 1_000, speaks: bool = True) -> tuple[Exchange, Wire]:
     wire = Wire()
-    return Exchange({2: (3, 4, 5)}, wire, lambda: leads, bytes_max, True), wire
+    return Exchange({2: (3, 4, 5)}, wire, lambda: speaks, bytes_max, True), wire
 
 
 def tell(sender: ProcessId, exchange: Exchange, message: Told | Tell) -> str | None:
@@ -201,7 +201,7 @@ def test_without_room_they_are_kept_until_a_majority_holds_them_and_never_less()
 
 def test_who_asks_is_told_or_told_that_it_is_gone() -> None:
     async def test() -> None:
-        exchange, wire = exchange_test(leads=False)
+        exchange, wire = exchange_test(speaks=False)
         for number in range(4):
             execute(exchange, number)
         assert wire.sent == [], "a follower tells nobody by itself"

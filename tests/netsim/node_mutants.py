@@ -249,7 +249,7 @@ def told_later(patch: pytest.MonkeyPatch) -> None:
     """Who asks what a group read for a message is told what it read for its latest one."""
     made = Exchange.__init__
 
-    def init(self: Any, members: Any, send: Any, leads: Any, *rest: Any) -> None:
+    def init(self: Any, members: Any, send: Any, speaks: Any, *rest: Any) -> None:
         made(self, members, send, lambda: False, *rest)
 
     def on_tell(self: Any, sender: Any, pair: Any, tell: Any) -> None:
@@ -302,7 +302,7 @@ def skip_of_one_replica(patch: pytest.MonkeyPatch) -> None:
 
     def problem(self: Any, position: int, dst: Any) -> str:
         host = self._node.application
-        if self._node.leads:
+        if self._node._leads:
             host.skips._decided.add(position)
             host._go_on()
         return "it is done"

@@ -1,7 +1,7 @@
 """What the applications of several groups tell each other before they execute a message together.
 
 A message to g1 and g2 is next to be executed in both. Each group's application reads what the other must know, such as
-a balance, at the message's own place in the order. The leader of a group sends what was read to the members of the
+a balance, at the message's own place in the order. One member, the leader, sends what was read to the members of the
 other groups of the message, and nobody executes the message before it has heard all of them:
 
     g1.p0   read ----.  .---> execute
@@ -75,18 +75,18 @@ class Exchange:
         self,
         members: Mapping[GroupId, Sequence[ProcessId]],
         send: Send,
-        leads: Callable[[], bool],
+        speaks: Callable[[], bool],
         bytes_max: int,
         has_snapshots: bool,
     ) -> None:
-        """`members` are those of the other groups; `leads` tells whether this node leads its own.
+        """`members` are those of the other groups; `speaks` says whether this node tells them by itself.
 
         Without snapshots, a replica that restarts takes over the state of another one: what is executed is held.
         """
         self._pairs = {group: _Pair(each) for group, each in members.items()}
         self._group_of = {process: group for group, each in members.items() for process in each}
         self._send = send
-        self._leads = leads
+        self._speaks = speaks
         self._bytes_max = bytes_max
         self._has_snapshots = has_snapshots
         self._saved: Mapping[GroupId, int] = {}  # exchanges in this node's durable snapshot
@@ -108,7 +108,7 @@ class Exchange:
             if pair.executed - pair.first == len(pair.values):
                 pair.values.append(value)
                 pair.bytes += size_of(value)
-            if self._leads():
+            if self._speaks():
                 self._say(pair.members, Told(pair.executed, (value,), pair.first))
 
     def hear(self, groups: Sequence[GroupId]) -> dict[GroupId, ReadValue] | None:

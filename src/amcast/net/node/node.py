@@ -351,8 +351,13 @@ class Node(Outbox):
             self._touch()
 
     @property
-    def leads(self) -> bool:
-        return self._leads
+    def speaks(self) -> bool:
+        """Whether it tells clients and other groups what its application says. Whoever is told nothing asks any member.
+
+        It is the group's leader. Where the leader is in another group, which orders for all, it is the first member.
+        """
+        leader, members = self.process.leader, self.topology.members(self.group)
+        return self._leads if leader is None or leader in members else self.id == members[0]
 
     def tell(self, to: Sequence[ProcessId], data: bytes) -> None:
         """Sends what applications tell each other: it follows from deliveries, so it need not wait for the disk."""
@@ -366,8 +371,8 @@ class Node(Outbox):
             self._touch()
 
     def on_result(self, message: AppMessage, result: Result) -> None:
-        """What the application answered. The leader tells the client; if it can't, the client asks any member."""
-        if self._leads:
+        """What the application answered, for the client that called."""
+        if self.speaks:
             channel = self.clients.channels.get(message.id >> SEQ_BITS)
             if channel is not None and channel.result(message.id, result):
                 self._replying.append(channel)

@@ -166,7 +166,7 @@ class NodeServer:
         exchange = None
         if isinstance(machine, ExchangingMachine):
             others = {group: node.topology.members(group) for group in node.topology.groups if group != node.group}
-            exchange = Exchange(others, node.tell, lambda: node.leads, limits.reads_bytes, where is not None)
+            exchange = Exchange(others, node.tell, lambda: node.speaks, limits.reads_bytes, where is not None)
         host = Host(
             machine, node.deliveries, where, limits.snapshot_messages, limits.results_bytes, exchange, node.group
         )
