@@ -320,10 +320,17 @@ def skips_overlooked(patch: pytest.MonkeyPatch) -> None:
 DEPOSED = NodePlan((CutOff(300_000, ("g1.p0", "c1"), 1_300_000), PauseNode(300_000, "g1.p0", 600_000)))
 READING: dict[str, Any] = {"queries": 8.0, "clients": 3, "dst_max": 1, "limits": Limits()}
 
+
+def states_before_deliveries(patch: pytest.MonkeyPatch) -> None:
+    """A state is handed over before the deliveries that it stands for are durable here."""
+    patch.setattr(Node, "_transmit_state", lambda self, to, data: self._transmit((to,), data))
+
+
 MUTANTS = (
+    NodeMutant(states_before_deliveries, ("group-down", "power-loss"), range(121, 123)),
     NodeMutant(told_later, ("kill",), range(10), groups=2, changes=TOGETHER),
     NodeMutant(words_left_out_of_snapshots, ("group-down",), range(20), groups=2, changes=TOGETHER),
-    NodeMutant(words_forgotten_early, ("group-down",), range(20), groups=2, changes=TOGETHER),
+    NodeMutant(words_forgotten_early, ("group-down",), range(50, 60), groups=2, changes=TOGETHER),
     NodeMutant(impatient_groups, (), range(5), groups=2, changes=TOGETHER),
     NodeMutant(forgotten_keys, ("kill",), range(20)),
     NodeMutant(skip_of_one_replica, ("poison",), range(5)),
@@ -331,7 +338,7 @@ MUTANTS = (
     NodeMutant(unsynced_segments, ("group-down", "power-loss"), range(20)),
     NodeMutant(unsynced_folders, ("group-down", "power-loss"), range(20)),
     NodeMutant(snapshot_before_deliveries, ("group-down", "power-loss"), range(20)),
-    NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(60, 80)),
+    NodeMutant(acknowledgement_before_disk, ("group-down", "power-loss"), range(166, 176)),
     NodeMutant(swallowed_application_errors, ("kill",), range(10)),
     NodeMutant(unsynced_counters, ("power-loss",), range(20)),
     NodeMutant(trusting_hello, (), range(6), changes={"plan": SET_BACK}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import ClassVar
 
 import msgspec
 
@@ -69,6 +70,8 @@ def digest(message: AppMessage) -> bytes:
 
 class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of wire messages. The tag is the paper's word for it and the `kind` of the trace's wire table."""
+
+    hands_over_state: ClassVar[bool] = False  # the receiver takes it in place of messages that it never delivers
 
     def about(self) -> tuple[MessageId, ...]:
         """The application messages it carries or speaks of; empty for traffic inside a group."""

@@ -16,6 +16,8 @@ Every message names the group whose log it is about: a process may learn several
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from ...core import ProcessId, Record
@@ -143,6 +145,7 @@ class Learn(LogWire, frozen=True, tag="learn"):
 class State(LogWire, frozen=True, tag="state"):
     """The state after all instances below `next`, for a replica that needs what the log has forgotten."""
 
+    hands_over_state: ClassVar[bool] = True
     next: int
     incarnations: dict[ProcessId, Incarnation]
     state: bytes

@@ -300,7 +300,9 @@ class Node(Outbox):
         return not self.barrier.writes
 
     def send(self, to: ProcessId, message: Wire) -> None:
-        if not isinstance(message, Reply):
+        if message.hands_over_state:
+            self._send_state(to, encode(message))
+        elif not isinstance(message, Reply):
             self.send_all((to,), message)
         elif self.barrier.is_up:
             self.barrier.hold(0, self._reply, to, message)
@@ -313,6 +315,26 @@ class Node(Outbox):
             self.barrier.hold(len(data), self._transmit, tuple(to), data)
         else:
             self._transmit(to, encode(message))
+
+    def _send_state(self, to: ProcessId, data: bytes) -> None:
+        if self.barrier.is_up:
+            self.barrier.hold(len(data), self._transmit_state, to, data)
+        else:
+            self._transmit_state(to, data)
+
+    def _transmit_state(self, to: ProcessId, data: bytes) -> None:
+        """First the deliveries before the state become durable here: whoever takes over the state never has them.
+
+        Otherwise, if the power fails in the whole group, nobody has them: the receiver, whose disk has the state, hands
+        it to those who have lost them. On a full disk nothing is sent: the receiver will ask again.
+        """
+        try:
+            self.deliveries.sync()
+        except OSError as error:
+            if not is_full(error):
+                raise
+        else:
+            self._transmit((to,), data)
 
     def _transmit(self, to: Sequence[ProcessId], data: bytes) -> None:
         framed = frame(data)
