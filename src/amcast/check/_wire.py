@@ -24,14 +24,19 @@ import numpy as np
 from ..core import ProcessId
 from ..trace import NULL
 from ..trace.run import Int64s
+from ..trace.schema import UNKNOWN
 from ._involved import Involved
 from ._messages import Bools, MessageIndex
-from .report import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
+from .report import NO_SENDERS, NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
 from .source import RunSource, WireColumns
 
 
 def check_wire(index: MessageIndex, source: RunSource, findings: Findings) -> None:
     claimed = [name for name in _CHECKS if name in index.info.claims]
+    if (index.sender == UNKNOWN).any():  # whoever spoke of a message may be its sender
+        for name in claimed:
+            findings.unknown(name, NO_SENDERS)
+        return
     for name in claimed:
         if source.wire_rows or not source.delivery_rows:
             findings.begin(name)

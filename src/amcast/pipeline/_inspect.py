@@ -13,18 +13,11 @@ from pyarrow import fs
 from ..trace.parquet import columns_problem, row_groups_problem
 from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
 from ._errors import first_line
-from .files import FileInfo, RunFiles
+from .files import FileInfo, RunFiles, filesystem_of
 
 
 class BadRunError(Exception):
     """Why a folder can't be checked."""
-
-
-def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
-    if "://" not in uri and not uri.startswith("file:"):
-        return fs.LocalFileSystem(), uri
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    return filesystem, path
 
 
 def inspect_run(uri: str) -> RunFiles:

@@ -6,7 +6,9 @@ Tasks get it as one JSON string for each run.
 from __future__ import annotations
 
 import msgspec
+from pyarrow import fs
 
+from ..trace.names import Names, names_in
 from ..trace.schema import RunInfo
 
 # Spark's Parquet reader does not verify the checksums of pages unless it is told to.
@@ -40,6 +42,18 @@ class RunFiles(msgspec.Struct, frozen=True):
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
+
+
+def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in uri and not uri.startswith("file:"):
+        return fs.LocalFileSystem(), uri
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def names_of(files: RunFiles) -> Names:
+    filesystem, path = filesystem_of(files.path)
+    return Names(files.info, names_in(path, filesystem))
 
 
 def decode_files(text: str) -> RunFiles:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from ..core import UsageError
 from . import parquet
 from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
+from .names import names_in
 from .parquet import TEXT_BYTES_MAX, columns_problem, row_groups_problem
 from .run import Run, make_run
 from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
@@ -40,6 +41,7 @@ def read_run(path: str | Path) -> Run:
         wire_of(tables["wire"]),
         faults_of(tables["faults"]),
         where=str(folder),
+        look_up=names_in(str(folder)),
     )
 
 
