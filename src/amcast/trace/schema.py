@@ -213,7 +213,10 @@ PROPERTIES: tuple[Property, ...] = (
     Property("replicas", "the processes of a group deliver the same messages at the same positions", True),
     Property("prefix", "no two processes deliver two messages in opposite orders, or each without the other's", True),
     Property("acyclic", "what all processes delivered, taken together, has no cycle: one total order extends it", True),
-    Property("timestamps", "each message has one timestamp, no two the same, rising at every process"),
+    Property(
+        "timestamps",
+        "each message has one timestamp, no two the same, rising at every process; also judged if any delivery has one",
+    ),
     Property("fifo", "each process delivers the messages of a sender in the order of `client_seq`, none left out"),
     Property("genuine", "only the sender and the destinations of a message take steps for it", needs_wire=True),
     Property(
@@ -299,6 +302,7 @@ def encode_run_info(info: RunInfo) -> bytes:
     clash = sorted(set(_KNOWN) & set(info.extra))
     assert not clash, f"extra keys {clash} would hide fields of the run"
     fields: dict[str, Any] = {name: getattr(info, name) for name in _KNOWN}
+    fields["names"] = msgspec.to_builtins(info.names, str_keys=True)
     for name in _LEFT_OUT_IF_EMPTY:
         if not fields[name]:
             del fields[name]
@@ -311,7 +315,7 @@ def decode_run_info(document: bytes) -> RunInfo:
     try:
         fields = msgspec.json.decode(document, type=dict[str, Any])
         known = {name: fields.pop(name) for name in _KNOWN if name in fields}
-        info = msgspec.convert({**known, "extra": fields}, RunInfo)
+        info = msgspec.convert({**known, "extra": fields}, RunInfo, str_keys=True)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
     problem = info_problem(info)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import UsageError
+from .names import NAMES_FOLDER
 from .parquet import ROW_GROUP_ROWS, parquet_options
 from .recorder import Recorder
 from .run import delivery_order
@@ -27,8 +28,13 @@ from .schema import KIND_NAMES, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, enco
 from .whole import cannot_write, new_folder, refuse_occupied
 
 
-def write_run(path: str | Path, info: RunInfo, source: Recorder | Mapping[str, pa.Table]) -> None:
-    """Writes the folder `path`, which must not exist yet or be empty."""
+def write_run(
+    path: str | Path,
+    info: RunInfo,
+    source: Recorder | Mapping[str, pa.Table],
+    names: Mapping[str, pa.Table] | None = None,
+) -> None:
+    """Writes the folder `path`, which must not exist yet or be empty. `names`: tables of names, of an imported run."""
     target = Path(path)
     _refuse_problem(target, info)
     tables = source.tables() if isinstance(source, Recorder) else source
@@ -38,6 +44,9 @@ def write_run(path: str | Path, info: RunInfo, source: Recorder | Mapping[str, p
             (draft / name).mkdir()
             for stem, part in _files_of(name, table):
                 _write_file(draft / name / f"{stem}.parquet", part)
+        for name, table in (names or {}).items():
+            (draft / NAMES_FOLDER / name).mkdir(parents=True)
+            pq.write_table(table, draft / NAMES_FOLDER / name / "part-00000.parquet", row_group_size=ROW_GROUP_ROWS)
         (draft / RUN_FILE).write_bytes(encode_run_info(info))
 
 

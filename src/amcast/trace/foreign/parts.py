@@ -1,0 +1,77 @@
+"""A file as blocks of whole lines. Parts of a file can be read apart: each line belongs to the part that it begins in.
+
+No row goes over the end of a line, not even inside quotes: so any line end is a place to cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from .problems import Problem
+from .sources import LINE_BYTES_MAX, Source
+
+BLOCK_BYTES = 4 << 20
+
+
+class Part(msgspec.Struct, frozen=True):
+    source: Source
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    lines: bytes  # whole lines; the last one of a file may have no line end
+    first: int  # the number of its first line, from 0 at the beginning of the part
+    end: int  # where it ends in the file, in bytes
+
+
+def parts_of(source: Source, size: int) -> list[Part]:
+    """Parts of about `size` bytes; at least one."""
+    starts = list(range(source.begins, max(source.size, source.begins + 1), size))
+    return [Part(source, start, stop) for start, stop in zip(starts, [*starts[1:], source.size], strict=True)]
+
+
+def blocks_of(part: Part) -> Iterator[Block | Problem]:
+    """A problem, with a line that counts from the beginning of the part, ends the part."""
+    with Path(part.source.path).open("rb") as file:
+        at = part.start
+        if at > part.source.begins:  # a line that began before this part is not of this part
+            file.seek(at - 1)
+            while (skipped := file.readline(BLOCK_BYTES)) and not skipped.endswith(b"\n"):
+                pass
+            at = file.tell()
+        file.seek(at)
+        number = 0
+        while at < part.stop:
+            lines = file.read(min(BLOCK_BYTES, part.stop - at))
+            if not lines:
+                return
+            if not lines.endswith(b"\n"):
+                lines += file.readline(LINE_BYTES_MAX + 1)
+            at += len(lines)
+            count = lines.count(b"\n") + (not lines.endswith(b"\n"))
+            too_long = _too_long(lines, is_last=at >= part.source.size)
+            if too_long is not None:
+                yield Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", part.source.path, number + too_long)
+                return
+            yield Block(lines, number, at)
+            number += count
+
+
+def _too_long(lines: bytes, is_last: bool) -> int | None:
+    """The number of a line that is too long. One that was cut off is: it had more than the bytes that are allowed."""
+    start = number = 0
+    if not lines.endswith(b"\n") and not is_last:
+        return lines.count(b"\n")
+    while len(lines) - start > LINE_BYTES_MAX:
+        end = lines.rfind(b"\n", start, start + LINE_BYTES_MAX + 1)
+        if end < 0:
+            return number
+        number += lines.count(b"\n", start, end + 1)
+        start = end + 1
+    return None
