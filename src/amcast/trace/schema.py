@@ -211,7 +211,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property("validity", "what a correct sender multicast is delivered by all correct destinations", True),
     Property("agreement", "what one process delivered is delivered by all correct destinations", True),
     Property("replicas", "the processes of a group deliver the same messages at the same positions", True),
-    Property("prefix", "no two processes deliver two messages in opposite orders, or each without the other's", True),
+    Property("prefix", "no two processes deliver two messages in opposite orders, or each one without the other", True),
     Property("acyclic", "what all processes delivered, taken together, has no cycle: one total order extends it", True),
     Property(
         "timestamps",

@@ -58,7 +58,7 @@ def _read(
         found.join(reader.found)
         ignored |= reader.ignored
         for problem in reader.problems.kept:
-            problems.add(placed(problem, source.line))
+            problems.add(placed(problem, source, source.line))
         problems.more += reader.problems.more
     problems.refuse()
     return {name: pa.concat_tables(parts) for name, parts in blocks.items()}, found, ignored

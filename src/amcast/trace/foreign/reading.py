@@ -10,6 +10,7 @@ from .cells import read_cells, read_lines
 from .found import Found
 from .parts import Part, blocks_of
 from .problems import Problem, Problems
+from .sources import Source
 from .values import convert
 
 
@@ -53,6 +54,6 @@ class PartReader:
         return rows
 
 
-def placed(problem: Problem, first_line: int) -> Problem:
+def placed(problem: Problem, source: Source, first_line: int) -> Problem:
     """With a line that counts from 1 at the beginning of the file. `first_line` is where the part begins."""
-    return Problem(problem.what, problem.file, first_line + problem.line, problem.column)
+    return Problem(problem.what, source.path, first_line + problem.line, problem.column)

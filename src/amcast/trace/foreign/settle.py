@@ -83,7 +83,9 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     correct = _correct(declared, found, numbering, problems, words)
     problems.refuse()
     unproven = _unproven(found, sources, declared, is_inferred)
-    words += [f"{name} can't pass: {reason}" for name, reason in unproven.items()]
+    for reason in dict.fromkeys(unproven.values()):
+        names = [name for name, why in unproven.items() if why == reason]
+        words.append(f"{', '.join(names)} can't pass: {reason}")
     if not declared.complete:
         words.append(
             "not declared complete, so validity and agreement are unknown; say --complete if the run came to its end"
