@@ -180,6 +180,40 @@ def test_without_positions_the_order_of_rows_counts_and_gaps_are_not_seen(cli: C
     assert verdicts(cli, "run")["replicas"] == "pass"
 
 
+def test_a_wire_that_is_about_nothing_proves_nothing_genuine(cli: Cli) -> None:
+    ForeignTrace(50).write(Path("t"))
+    write_csv(Path("t/wire.csv"), ("src", "dst"), [("client-a", "db-1")])
+    cli("import", "t", *GROUP_OPTIONS, "--complete", "--claims", "genuine", "--out", "run")
+    checked = cli("check", "run", "--json")
+    assert checked.code == 3
+    assert checked.json["runs"][0]["reasons"] == {"genuine": "no wire message says which message it is about"}
+
+
+def test_positions_that_count_from_one(cli: Cli) -> None:
+    rows = [("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("b", 2, "y")]
+    write_csv(Path("deliveries.csv"), ("process", "pos", "msg"), rows)
+    made = cli("import", "deliveries.csv", *PAIR, "--out", "as-they-are", "--json").json
+    assert any("say --first-position 1" in words for words in made["words"])
+    assert verdicts(cli, "as-they-are")["positions"] == "fail"
+    cli("import", "deliveries.csv", *PAIR, "--first-position", 1, "--out", "run")
+    assert verdicts(cli, "run")["positions"] == "pass"
+    told = lines_of(cli("import", "deliveries.csv", *PAIR, "--first-position", 2, "--out", "never"))
+    assert told[0] == "deliveries.csv, line 2, column pos: 1 is below the first position, 2"
+    assert len(told) == 2
+
+
+def test_names_that_can_not_be_read_leave_the_verdict_as_it_is(cli: Cli) -> None:
+    write_csv(Path("deliveries.csv"), ("process", "pos", "msg"), [("a", 0, "x"), ("a", 1, "y"), ("b", 0, "y")])
+    cli("import", "deliveries.csv", *PAIR, "--out", "run")
+    before = cli("check", "run", "--json")
+    assert "b delivered y at position 0, where a delivered x" in before.out
+    for file in Path("run/names/messages").iterdir():
+        file.write_bytes(b"PAR1 and no more")
+    after = cli("check", "run", "--json")
+    assert after.json["properties"] == before.json["properties"]
+    assert "b delivered m1 at position 0, where a delivered m0" in after.out
+
+
 def test_what_is_declared_missing_lets_nothing_pass(cli: Cli) -> None:
     ForeignTrace(50).write(Path("trace"))
     cli("import", "trace", *GROUP_OPTIONS, "--complete", "--missing", "no log of db-9", "--out", "run")
@@ -299,6 +333,7 @@ def test_errors_are_counted_beyond_some(cli: Cli) -> None:
         (b"process,msg\na,x\nb," + b"x" * (2 << 20) + b"\na,y\n", "line 3: it is longer than 1,048,576 bytes"),
         (b"x" * (2 << 20), "line 1: it is longer than 1,048,576 bytes"),
         (b"process,msg\ndb7,x\n", "nothing says which group process db7 is in"),
+        (b",".join(b"c%d" % n for n in range(1_001)) + b"\n", "1,001 columns are more than 1,000"),
         (b"process,grp,msg\na,g,x\na,h,y\n", "process a delivers for g and for h"),
         (b"process,grp,msg,kind\na,g,x,3\n", "column kind: '3' is none of 0, 1, final, optimistic"),
         (b"process,grp,msg,t_us\na,g,x,1.5\n", "'1.5' is not an integer: say --time-unit"),
@@ -331,6 +366,12 @@ def test_wrong_usage_is_told_in_one_line(cli: Cli) -> None:
     write_csv(Path("deliveries.csv"), ("process", "pos", "msg"), [("a", 0, "x")])
     Path("about.json").write_text('{"grups": {}}')
     assert "--out" in cli.refuses("import", "deliveries.csv")
+    assert "name the files" in cli.refuses("import", "--out", "r")
+    Path("folder.csv").mkdir()
+    assert lines_of(cli("import", "folder.csv", "--out", "r")) == [
+        "folder.csv: no file in this folder is .csv or .jsonl"
+    ]
+    assert lines_of(cli("import", "--table", "deliveries=folder.csv", "--out", "r")) == ["folder.csv: it is not a file"]
     assert "choose from us, ns, ms, s, iso" in cli.refuses("import", "deliveries.csv", "--time-unit", "h", "--out", "r")
     assert "no property is called order" in cli.refuses("import", "deliveries.csv", "--claims", "order", "--out", "r")
     assert "NAME=PROCESS" in cli.refuses("import", "deliveries.csv", "--group", "g", "--out", "r")

@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
             typer.Option("--column", help="What the files call a column: msg=tx_id.", metavar="NAME=THEIRS"),
         ] = None,
         time_unit: Annotated[str, typer.Option(help="Of times: us, ms, s, ns or iso (ISO 8601).")] = "us",
+        first_position: Annotated[int, typer.Option(help="From which number positions count.", min=0)] = 0,
         groups: Annotated[
             list[str] | None,
             typer.Option("--group", help="A group and all its processes; once for each.", metavar="NAME=PROCESS,..."),
@@ -98,10 +99,12 @@ def register(app: typer.Typer) -> None:
         if time_unit not in get_args(TimeUnit):
             raise UsageError(f"--time-unit {time_unit}: choose from {', '.join(get_args(TimeUnit))}")
         paths = files or []
+        if not paths and not tables:
+            raise UsageError("name the files of the trace, or their folder")
         declared = _declared(info or declared_file(paths), groups, correct, claims)
         declared = extended(declared, complete=complete, missing=missing, protocol=protocol, run_id=run_id)
         try:
-            sources = find_sources(paths, _tables(tables), _columns(columns), _unit(time_unit))
+            sources = find_sources(paths, _tables(tables), _columns(columns), _unit(time_unit), first_position)
             made = _run(sources, declared, out, engine, master, remote, as_json)
         except ForeignTraceError as error:
             _tell(error)

@@ -103,6 +103,8 @@ _LIBERTIES = """
 - **Destinations** are names with spaces, commas, semicolons or bars between them (`orders stock`), or a JSON list.
 - **Times** are integers in microseconds, or what `--time-unit` says: `ms` and `s` (decimals are fine), `ns`, `iso`
   (as `2026-11-17T12:30:00.000123Z`). What is finer than a microsecond is cut off.
+- **Positions** may count from another number than 0: `--first-position 1`. If they have gaps, leave them out: the
+  order of rows counts then.
 - **Kinds** of deliveries are `final` and `optimistic`, or 0 and 1.
 - **Your own names of columns**: `--column msg=tx_id`, or `--column deliveries.msg=tx_id` for one table. Columns that
   nobody needs are ignored, and named.

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ..core import GroupId, MessageId, ProcessId, message_name
+from .parquet import columns_problem, row_groups_problem
 from .schema import UNKNOWN, RunInfo
 
 NAMES_FOLDER = "names"
@@ -60,11 +62,25 @@ def names_in(path: str, filesystem: fs.FileSystem | None = None) -> LookUp:
 
     @cache
     def look_up(table: str, number: int) -> str | None:
-        folder = f"{path}/{NAMES_FOLDER}/{table}"
         try:
-            found = pq.read_table(folder, filesystem=filesystem, schema=NAMES, filters=[("id", "=", number)])
-        except (OSError, pa.ArrowException):
+            return _find(filesystem or fs.LocalFileSystem(), f"{path}/{NAMES_FOLDER}/{table}", number)
+        except Exception:  # corrupt bytes make the library raise errors that it does not document
             return None
-        return str(found.column("name")[0].as_py()) if len(found) else None
 
     return look_up
+
+
+def _find(filesystem: fs.FileSystem, folder: str, number: int) -> str | None:
+    for entry in sorted(filesystem.get_file_info(fs.FileSelector(folder)), key=lambda entry: str(entry.path)):
+        # Names stay a dictionary: one long name may be in millions of rows.
+        with pq.ParquetFile(entry.path, filesystem=filesystem, read_dictionary=["name"]) as file:
+            if columns_problem(file.schema_arrow, NAMES) or row_groups_problem(file.metadata):
+                return None
+            for group in range(file.num_row_groups):
+                range_ = file.metadata.row_group(group).column(file.schema_arrow.names.index("id")).statistics
+                if range_ is None or not range_.has_min_max or not range_.min <= number <= range_.max:
+                    continue
+                row = pc.index(file.read_row_group(group, ["id"]).column("id"), number).as_py()
+                if row >= 0:
+                    return str(file.read_row_group(group, ["name"]).column("name")[row].as_py())
+    return None

@@ -145,7 +145,7 @@ FORMAT: tuple[Table, ...] = (
                 nullable=True,
                 names="message",
                 also="message",
-                absent="none is about a message",
+                absent="none is about a message, and claims about the wire can't pass",
                 may_be_blank=True,
             ),
             Column("bytes", pa.int32(), "its size", absent="0"),

@@ -24,6 +24,8 @@ class Found(msgspec.Struct):
     addressed: set[str] = set()  # groups
     others: set[str] = set()  # who else there is: senders, ends of wire messages, who had a fault
     are_numbers: bool = True  # all messages are integers
+    least_pos: int | None = None
+    is_wire_named: bool = False  # some wire message says which message it is about
     latest: dict[str, tuple[int, bool]] = {}  # of who crashed or restarted: when last, and whether it is down since
 
     def add(self, table: str, rows: pa.Table) -> None:
@@ -35,6 +37,7 @@ class Found(msgspec.Struct):
             self.others.update(_distinct(rows.column("sender")))
         elif table == "wire":
             self.others.update(_distinct(rows.column("src")), _distinct(rows.column("dst")))
+            self.is_wire_named |= rows.column("msg").null_count < len(rows)
         else:
             self.others.update(_distinct(rows.column("process")))
             self._add_faults(rows)
@@ -50,6 +53,11 @@ class Found(msgspec.Struct):
             groups = self.groups_of.setdefault(process, set())
             if group is not None:
                 groups.add(group)
+        self._merge_pos(pc.min(rows.column("pos")).as_py())
+
+    def _merge_pos(self, pos: int | None) -> None:
+        if pos is not None:
+            self.least_pos = pos if self.least_pos is None else min(pos, self.least_pos)
 
     def _add_faults(self, rows: pa.Table) -> None:
         columns = (rows.column(name).to_pylist() for name in ("process", "t_us", "what"))
@@ -73,6 +81,8 @@ class Found(msgspec.Struct):
         self.addressed |= later.addressed
         self.others |= later.others
         self.are_numbers = self.are_numbers and later.are_numbers
+        self.is_wire_named = self.is_wire_named or later.is_wire_named
+        self._merge_pos(later.least_pos)
         self._merge_latest(later.latest.items())
 
     def down(self) -> set[str]:

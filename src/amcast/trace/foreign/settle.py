@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...core import UsageError
-from ..schema import RunInfo, info_problem
+from ..schema import PROPERTIES, RunInfo, info_problem
 from .found import Found
 from .numbers import Numbering, group_infos, number_names, people_sort
 from .problems import Problem, Problems, quoted
@@ -24,6 +24,7 @@ _NAMED_MAX = 6
 
 NO_MULTICASTS = "the trace has no multicasts: what was to be delivered, and where, can't be seen"
 NO_POSITIONS = "the trace has no positions: the order of its rows was taken, so a gap can't be seen"
+NO_SUBJECT = "no wire message says which message it is about"
 NO_TIMES = "the deliveries have no times"
 INFERRED_GROUPS = (
     "the processes are those that delivered something: one that should have and did not can't be seen;"
@@ -86,6 +87,9 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     for reason in dict.fromkeys(unproven.values()):
         names = [name for name, why in unproven.items() if why == reason]
         words.append(f"{', '.join(names)} can't pass: {reason}")
+    if found.least_pos:
+        at = found.least_pos
+        words.append(f"positions begin at {at}, not at 0: say --first-position {at} if the system counts from there")
     if not declared.complete:
         words.append(
             "not declared complete, so validity and agreement are unknown; say --complete if the run came to its end"
@@ -196,6 +200,9 @@ def _unproven(found: Found, sources: Sequence[Source], declared: Declared, is_in
         unproven |= dict.fromkeys(("integrity", "validity", "agreement", "prefix", "acyclic"), NO_MULTICASTS)
     if not _has(sources, "pos"):
         unproven["positions"] = NO_POSITIONS
+    if found.rows.get("wire") and not found.is_wire_named:
+        about_wire = {each.name for each in PROPERTIES if each.needs_wire}
+        unproven |= {claim: NO_SUBJECT for claim in declared.claims if claim in about_wire}
     if "local-order" in declared.claims and not _has(sources, "t_us"):
         unproven["local-order"] = NO_TIMES
     return unproven

@@ -20,6 +20,7 @@ from .problems import Problem, Problems, quoted
 
 LINE_BYTES_MAX = 1 << 20
 FILES_MAX = 10_000
+COLUMNS_MAX = 1_000
 _SUFFIXES: dict[str, Literal["csv", "jsonl"]] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -46,6 +47,7 @@ class Source(msgspec.Struct, frozen=True):
     header: tuple[str, ...] = ()  # of a CSV file: all its columns
     delimiter: str = ","
     unit: TimeUnit = "us"
+    first_position: int = 0
     ignored: tuple[str, ...] = ()
 
     @property
@@ -61,6 +63,7 @@ def find_sources(
     tables: Mapping[Path, str] | None = None,
     renamed: Mapping[str, str] | None = None,
     unit: TimeUnit = "us",
+    first_position: int = 0,
 ) -> list[Source]:
     """`tables` says which table a file is, `renamed` what the files call a column: {"msg": "tx_id"}."""
     problems = Problems()
@@ -72,7 +75,7 @@ def find_sources(
     sources: list[Source] = []
     for file in dict.fromkeys(files):
         table = named.get(file) or _table_of(file, is_alone=len(files) == 1)
-        source = None if table is None else _open(file, table, renamed or {}, unit, problems)
+        source = None if table is None else _open(file, table, renamed or {}, problems)
         if table is None:
             which = ", ".join(_TABLES)
             problems.add(
@@ -84,7 +87,7 @@ def find_sources(
         problems.add(Problem("there is no file of deliveries: without them nothing can be judged"))
     _check_alike(sources, problems)
     problems.refuse()
-    return sources
+    return [msgspec.structs.replace(source, unit=unit, first_position=first_position) for source in sources]
 
 
 def declared_file(paths: Sequence[Path]) -> Path | None:
@@ -111,11 +114,14 @@ def _table_of(file: Path, is_alone: bool) -> str | None:
     return "deliveries" if is_alone and not found else None
 
 
-def _open(file: Path, table: str, renamed: Mapping[str, str], unit: TimeUnit, problems: Problems) -> Source | None:
+def _open(file: Path, table: str, renamed: Mapping[str, str], problems: Problems) -> Source | None:
     if file.suffix.lower() not in _SUFFIXES:
         problems.add(Problem(f"only {', '.join(_SUFFIXES)} can be imported", str(file)))
         return None
     try:
+        if file.exists() and not file.is_file():
+            problems.add(Problem("it is not a file", str(file)))
+            return None
         size = file.stat().st_size
         with file.open("rb") as stream:
             start = stream.read(len(_BOM))
@@ -138,14 +144,13 @@ def _open(file: Path, table: str, renamed: Mapping[str, str], unit: TimeUnit, pr
     if len(first) > LINE_BYTES_MAX:
         problems.add(Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", str(file), line))
         return None
-    return _describe(file, table, renamed, unit, problems, first, begins, line, size)
+    return _describe(file, table, renamed, problems, first, begins, line, size)
 
 
 def _describe(
     file: Path,
     table: str,
     renamed: Mapping[str, str],
-    unit: TimeUnit,
     problems: Problems,
     first: bytes,
     begins: int,
@@ -168,6 +173,9 @@ def _describe(
         what = "names of columns" if form == "csv" else "a JSON object"
         problems.add(Problem(f"the first line is not {what}: {error}", str(file), line))
         return None
+    if len(header) > COLUMNS_MAX:
+        problems.add(Problem(f"{len(header):,} columns are more than {COLUMNS_MAX:,}", str(file), line))
+        return None
     before = len(problems)
     columns = _columns(file, _TABLES[table], header, renamed, problems, form == "jsonl")
     if len(problems) > before:
@@ -175,7 +183,7 @@ def _describe(
     used = set(columns.values())
     ignored = tuple(name for name in header if name not in used)
     known = header if form == "csv" else ()
-    return Source(str(file), table, form, begins, line + 1, size, columns, known, delimiter, unit, ignored)
+    return Source(str(file), table, form, begins, line + 1, size, columns, known, delimiter, ignored=ignored)
 
 
 def _columns(

@@ -7,6 +7,7 @@ The result has the columns of the table's schema, except that groups, processes 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -64,6 +65,8 @@ def convert(source: Source, cells: Cells) -> tuple[pa.Table, Wrong]:
             columns.append(_absent(column, kind, rows))
         else:
             made, found = _convert(column, source.unit, texts, kind)
+            if column.name == "pos" and source.first_position and not found:
+                made, found = _from_zero(made, source.first_position)
             wrong += [(row, source.columns[column.name], what) for row, what in found]
             columns.append(made)
     return pa.Table.from_arrays(columns, schema=NAMED[source.table]), wrong
@@ -104,6 +107,12 @@ def _convert(
     if column.name == "detail":
         made = pc.fill_null(made, "")
     return made, found
+
+
+def _from_zero(pos: pa.Array, first: int) -> tuple[pa.Array, list[tuple[int, str]]]:
+    """Positions of a system that counts from 1, say."""
+    below = _rows(pc.less(pos, first))
+    return pc.subtract(pos, first), [(row, f"{pos[row].as_py()} is below the first position, {first}") for row in below]
 
 
 def _rows(mask: pa.Array) -> list[int]:
@@ -221,7 +230,7 @@ def _destinations(text: str) -> list[str]:
         raise ValueError(f"{quoted(text)} names no group")
     if len(names) > DESTINATIONS_MAX:
         raise ValueError(f"{len(names):,} groups are more than {DESTINATIONS_MAX:,}")
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{quoted(text)} names {twice[0]} twice")
     return [_name(name) for name in names]
