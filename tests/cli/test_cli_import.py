@@ -378,9 +378,7 @@ def test_wrong_usage_is_told_in_one_line(cli: Cli) -> None:
     assert "no table is called logs" in cli.refuses("import", "--table", "logs=deliveries.csv", "--out", "r")
     assert "no column is called tx" in cli.refuses("import", "deliveries.csv", "--column", "tx=msg", "--out", "r")
     assert "grups" in cli.refuses("import", "deliveries.csv", "--info", "about.json", "--out", "r")
-    assert lines_of(cli("import", "nothing.csv", "--out", "r")) == [
-        "nothing.csv: can't be read: No such file or directory"
-    ]
+    assert lines_of(cli("import", "nothing.csv", "--out", "r")) == ["nothing.csv: there is no such file or folder"]
     assert "--table deliveries=a.csv" in lines_of(cli("import", "a.csv", "b.csv", "--out", "r"))[0]
     assert lines_of(cli("import", "about.json", "--out", "r")) == [
         "about.json: only .csv, .tsv, .jsonl, .ndjson can be imported"

@@ -101,10 +101,10 @@ def register(app: typer.Typer) -> None:
         paths = files or []
         if not paths and not tables:
             raise UsageError("name the files of the trace, or their folder")
-        declared = _declared(info or declared_file(paths), groups, correct, claims)
-        declared = extended(declared, complete=complete, missing=missing, protocol=protocol, run_id=run_id)
         try:
             sources = find_sources(paths, _tables(tables), _columns(columns), _unit(time_unit), first_position)
+            declared = _declared(info or declared_file(paths), groups, correct, claims)
+            declared = extended(declared, complete=complete, missing=missing, protocol=protocol, run_id=run_id)
             made = _run(sources, declared, out, engine, master, remote, as_json)
         except ForeignTraceError as error:
             _tell(error)

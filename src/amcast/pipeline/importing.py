@@ -31,7 +31,7 @@ from ..trace.foreign.numbers import Numbering, RowNumberer, names_table
 from ..trace.foreign.parts import Part, parts_of
 from ..trace.foreign.problems import Problem, Problems
 from ..trace.foreign.reading import PartReader, placed
-from ..trace.foreign.settle import Declared, Imported, Settled, has_positions, settle
+from ..trace.foreign.settle import Declared, Imported, Settled, has_multicasts, has_positions, settle
 from ..trace.foreign.sources import Source
 from ..trace.foreign.values import NAMED
 from ..trace.names import NAMES, NAMES_FOLDER
@@ -67,7 +67,7 @@ def import_on_spark(
         found, ignored = _read(spark, sources, work, part_bytes)
         settled = settle(found, declared, sources, out, ignored)
         writing = _Writing(spark, work, draft.resolve(), settled, say)
-        rows = writing.write(has_positions(sources), "multicasts" in {source.table for source in sources})
+        rows = writing.write(has_positions(sources), has_multicasts(sources))
         (draft / RUN_FILE).write_bytes(encode_run_info(settled.info))
     return Imported(str(out), settled.info, rows, settled.words)
 

@@ -20,7 +20,7 @@ from .numbers import RowNumberer, names_table
 from .parts import parts_of
 from .problems import Problems
 from .reading import PartReader, placed
-from .settle import Declared, Imported, Settled, has_positions, settle
+from .settle import Declared, Imported, Settled, has_multicasts, has_positions, settle
 from .sources import Source
 from .values import NAMED
 
@@ -81,7 +81,7 @@ def _number(
         tables[name] = numberer.number(name, rows)
     if not has_positions(sources):
         tables["deliveries"] = _with_positions(tables["deliveries"])
-    if "multicasts" not in {source.table for source in sources}:
+    if not has_multicasts(sources):
         tables["multicasts"] = _inferred_multicasts(tables["deliveries"])
     return tables, names
 

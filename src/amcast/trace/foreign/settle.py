@@ -84,6 +84,8 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     correct = _correct(declared, found, numbering, problems, words)
     problems.refuse()
     unproven = _unproven(found, sources, declared, is_inferred)
+    if not has_multicasts(sources):
+        words.append("multicasts: each message is taken as sent to the groups that delivered it")
     for reason in dict.fromkeys(unproven.values()):
         names = [name for name, why in unproven.items() if why == reason]
         words.append(f"{', '.join(names)} can't pass: {reason}")
@@ -196,7 +198,7 @@ def _unproven(found: Found, sources: Sequence[Source], declared: Declared, is_in
     unproven: dict[str, str] = {}
     if is_inferred and declared.complete:
         unproven |= dict.fromkeys(("validity", "agreement", "replicas"), INFERRED_GROUPS)
-    if "multicasts" not in {source.table for source in sources}:
+    if not has_multicasts(sources):
         unproven |= dict.fromkeys(("integrity", "validity", "agreement", "prefix", "acyclic"), NO_MULTICASTS)
     if not _has(sources, "pos"):
         unproven["positions"] = NO_POSITIONS
@@ -210,6 +212,10 @@ def _unproven(found: Found, sources: Sequence[Source], declared: Declared, is_in
 
 def _has(sources: Sequence[Source], column: str) -> bool:
     return all(column in source.columns for source in sources if source.table == "deliveries")
+
+
+def has_multicasts(sources: Sequence[Source]) -> bool:
+    return any(source.table == "multicasts" for source in sources)
 
 
 def has_positions(sources: Sequence[Source]) -> bool:

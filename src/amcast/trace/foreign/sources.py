@@ -115,11 +115,14 @@ def _table_of(file: Path, is_alone: bool) -> str | None:
 
 
 def _open(file: Path, table: str, renamed: Mapping[str, str], problems: Problems) -> Source | None:
+    if not file.exists():
+        problems.add(Problem("there is no such file or folder", str(file)))
+        return None
     if file.suffix.lower() not in _SUFFIXES:
         problems.add(Problem(f"only {', '.join(_SUFFIXES)} can be imported", str(file)))
         return None
     try:
-        if file.exists() and not file.is_file():
+        if not file.is_file():
             problems.add(Problem("it is not a file", str(file)))
             return None
         size = file.stat().st_size

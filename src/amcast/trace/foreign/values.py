@@ -176,7 +176,7 @@ def _integer(text: str) -> int:
 def _decimal(unit: str, text: str) -> int:
     found = _DECIMAL.fullmatch(text)
     if found is None or len(text) > 40:
-        raise ValueError(f"{quoted(text)} is not a time in {unit}")
+        raise ValueError(f"{quoted(text)} is not a time in {unit}: say --time-unit if it is in another")
     sign, whole, fraction = found[1], found[2], found[3] or ""
     digits = _FRACTION_DIGITS[unit]
     if unit == "us" and fraction:
