@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amcast.trace import TABLES, read_run
+from amcast.trace import TABLES, parquet, read_run
+from amcast.trace.foreign import found, memory
 from tests.cli.cli_harness import Cli, Outcome
 from tests.foreign_traces import GROUP_OPTIONS, ForeignTrace, write_csv
 
@@ -383,6 +384,39 @@ def test_wrong_usage_is_told_in_one_line(cli: Cli) -> None:
     assert lines_of(cli("import", "about.json", "--out", "r")) == [
         "about.json: only .csv, .tsv, .jsonl, .ndjson can be imported"
     ]
+
+
+def test_a_column_that_is_taken_for_another_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "NAMES_MAX", 100)
+    write_csv(Path("deliveries.csv"), ("process", "grp", "msg"), [(f"tx-{n}", "g", "a") for n in range(200)])
+    (told,) = lines_of(cli("import", "deliveries.csv", "--out", "run"))
+    assert told == (
+        "deliveries.csv: there are more than 100 groups, processes and clients: is a column taken for another?"
+    )
+
+
+def test_more_rows_than_memory_holds_are_for_spark(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    ForeignTrace(100).write(Path("trace"))
+    monkeypatch.setattr(parquet, "ROWS_MAX", 200)
+    assert "more than 200 rows, too many for memory: use --engine spark" in cli.refuses(
+        "import", "trace", "--out", "run"
+    )
+    monkeypatch.setattr(memory, "BYTES_MAX", 1_000)
+    assert "more than 1,000 bytes" in cli.refuses("import", "trace", "--out", "run")
+    assert not Path("run").exists()
+
+
+def test_names_from_anywhere_stay_in_their_line_and_column(cli: Cli) -> None:
+    long = "eu-west/orders/replicas/db-7"
+    rows = [{"process": f"{long}\n\x1b[31m", "pos": 0, "msg": "x\ty"}, {"process": "b", "pos": 0, "msg": "z"}]
+    Path("deliveries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    Path("about.json").write_text(json.dumps({"groups": {"g": [rows[0]["process"], "b"]}}))
+    cli("import", "deliveries.jsonl", "--info", "about.json", "--out", "run")
+    shown = cli("check", "run").out
+    assert "\x1b" not in shown
+    assert "[x\ufffdy at 0]!" in shown
+    assert "~" in shown, "the head of a column has the end of the name"
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_nothing_is_overwritten(cli: Cli) -> None:

@@ -100,7 +100,10 @@ class MessageIndex:
         return int(self.ids[message])
 
     def message_name(self, message: int) -> str:
-        return self._names.message(self.id_of(message))
+        return self.name_of(self.id_of(message))
+
+    def name_of(self, id_: MessageId) -> str:
+        return self._names.message(id_)
 
     def name(self, process: ProcessId) -> str:
         return self._names.process(int(process))

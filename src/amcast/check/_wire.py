@@ -95,7 +95,7 @@ class _Wire:
         """The row is about a message that does not concern one end, or both, by this test."""
         message, msg = int(self.message[row]), int(self.msg[row])
         if message < 0:
-            self.report(name, row, [msg], f" about message {msg}, which nobody multicast")
+            self.report(name, row, [msg], f" about {self.index.name_of(msg)}, which nobody multicast")
             return
         ends = dict.fromkeys(self.ends(row))
         strangers = [end for end in ends if not test(np.array([message]), np.array([end]))[0]]

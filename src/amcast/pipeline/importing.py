@@ -38,6 +38,7 @@ from ..trace.names import NAMES, NAMES_FOLDER
 from ..trace.parquet import ROW_GROUP_ROWS, parquet_options
 from ..trace.schema import KIND_NAMES, RUN_FILE, TABLES, UNKNOWN, encode_run_info
 from ..trace.whole import new_folder, refuse_occupied
+from ._errors import SPARK_ERRORS, first_line, was_stopped
 from ._work import answers_of
 from .files import READ_OPTIONS
 
@@ -63,11 +64,16 @@ def import_on_spark(
         raise UsageError(f"{out}: Spark takes such a path for a pattern: choose one without any of []{{}}*?\\")
     with new_folder(out, "run") as draft, tempfile.TemporaryDirectory(dir=draft.parent) as scratch:
         work = Path(scratch).resolve()
-        say("reading")
-        found, ignored = _read(spark, sources, work, part_bytes)
-        settled = settle(found, declared, sources, out, ignored)
-        writing = _Writing(spark, work, draft.resolve(), settled, say)
-        rows = writing.write(has_positions(sources), has_multicasts(sources))
+        try:
+            say("reading")
+            found, ignored = _read(spark, sources, work, part_bytes)
+            settled = settle(found, declared, sources, out, ignored)
+            writing = _Writing(spark, work, draft.resolve(), settled, say)
+            rows = writing.write(has_positions(sources), has_multicasts(sources))
+        except SPARK_ERRORS as error:
+            if was_stopped(error):
+                raise
+            raise UsageError(f"{out}: Spark could not import the trace: {first_line(error)}") from error
         (draft / RUN_FILE).write_bytes(encode_run_info(settled.info))
     return Imported(str(out), settled.info, rows, settled.words)
 

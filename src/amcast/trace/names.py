@@ -21,6 +21,7 @@ from .parquet import columns_problem, row_groups_problem
 from .schema import UNKNOWN, RunInfo
 
 NAMES_FOLDER = "names"
+_LENGTH_MAX = 500
 NAMES = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string(), False)])  # sorted by id
 
 LookUp = Callable[[str, int], str | None]  # the table, and a number in it
@@ -34,11 +35,11 @@ class Names:
             process: f"g{group.id}.p{index}" for group in info.groups for index, process in enumerate(group.processes)
         }
         if self._info is not None:
-            self._members |= self._info.processes
+            self._members |= {process: _shown(name) for process, name in self._info.processes.items()}
 
     def group(self, group: GroupId) -> str:
         named = None if self._info is None else self._info.groups.get(group)
-        return f"g{group}" if named is None else named
+        return f"g{group}" if named is None else _shown(named)
 
     def process(self, process: ProcessId) -> str:
         if process in self._members:
@@ -54,7 +55,14 @@ class Names:
         return (self._read("messages", message) if self._info.messages else None) or f"m{message}"
 
     def _read(self, table: str, number: int) -> str | None:
-        return None if self._look_up is None else self._look_up(table, number)
+        found = None if self._look_up is None else self._look_up(table, number)
+        return None if found is None else _shown(found)
+
+
+def _shown(name: str) -> str:
+    """A name from anywhere, for a word in a line and in a picture."""
+    kept = name if len(name) <= _LENGTH_MAX else name[: _LENGTH_MAX - 3] + "..."
+    return "".join(character if character.isprintable() else "\ufffd" for character in kept)
 
 
 def names_in(path: str, filesystem: fs.FileSystem | None = None) -> LookUp:

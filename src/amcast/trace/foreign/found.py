@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..schema import CRASH, RESTART
-from .problems import ForeignTraceError, Problem
 
 NAMES_MAX = 1_000_000  # of groups, processes and clients; messages can be any number
 _CANONICAL = "^(0|[1-9][0-9]{0,18})$"  # integers that have one way to write them
@@ -43,9 +42,6 @@ class Found(msgspec.Struct):
             self._add_faults(rows)
         if "msg" in rows.column_names and self.are_numbers:
             self.are_numbers = _are_numbers(rows.column("msg"))
-        if len(self.others) + len(self.groups_of) + len(self.addressed) > NAMES_MAX:
-            what = f"there are more than {NAMES_MAX:,} groups, processes and clients: is a column taken for another?"
-            raise ForeignTraceError([Problem(what)])
 
     def _add_members(self, rows: pa.Table) -> None:
         pairs = rows.select(["process", "grp"]).group_by(["process", "grp"]).aggregate([])
@@ -84,6 +80,11 @@ class Found(msgspec.Struct):
         self.is_wire_named = self.is_wire_named or later.is_wire_named
         self._merge_pos(later.least_pos)
         self._merge_latest(later.latest.items())
+
+    def problem(self) -> str | None:
+        if len(self.others) + len(self.groups_of) + len(self.addressed) <= NAMES_MAX:
+            return None
+        return f"there are more than {NAMES_MAX:,} groups, processes and clients: is a column taken for another?"
 
     def down(self) -> set[str]:
         return {process for process, (_, is_down) in self.latest.items() if is_down}

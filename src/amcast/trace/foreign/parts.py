@@ -15,6 +15,7 @@ from .problems import Problem
 from .sources import LINE_BYTES_MAX, Source
 
 BLOCK_BYTES = 4 << 20
+WHOLE_FILE = -1  # the line of a problem that is about no line
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -38,6 +39,13 @@ def parts_of(source: Source, size: int) -> list[Part]:
 
 def blocks_of(part: Part) -> Iterator[Block | Problem]:
     """A problem, with a line that counts from the beginning of the part, ends the part."""
+    try:
+        yield from _blocks_of(part)
+    except OSError as error:
+        yield Problem(f"can't be read: {error.strerror or error}", line=WHOLE_FILE)
+
+
+def _blocks_of(part: Part) -> Iterator[Block | Problem]:
     with Path(part.source.path).open("rb") as file:
         at = part.start
         if at > part.source.begins:  # a line that began before this part is not of this part
@@ -57,7 +65,7 @@ def blocks_of(part: Part) -> Iterator[Block | Problem]:
             count = lines.count(b"\n") + (not lines.endswith(b"\n"))
             too_long = _too_long(lines, is_last=at >= part.source.size)
             if too_long is not None:
-                yield Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", part.source.path, number + too_long)
+                yield Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", line=number + too_long)
                 return
             yield Block(lines, number, at)
             number += count

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from .cells import read_cells, read_lines
 from .found import Found
-from .parts import Part, blocks_of
+from .parts import WHOLE_FILE, Part, blocks_of
 from .problems import Problem, Problems
 from .sources import Source
 from .values import convert
@@ -39,6 +39,9 @@ class PartReader:
             if not self.problems:
                 self.found.add(self._part.source.table, rows)
                 yield rows
+            if self.found.problem() is not None:
+                self.problems.add(Problem(self.found.problem() or "", line=WHOLE_FILE))
+                return
 
     def _read(self, lines: bytes, first: int) -> pa.Table:
         source = self._part.source
@@ -56,4 +59,5 @@ class PartReader:
 
 def placed(problem: Problem, source: Source, first_line: int) -> Problem:
     """With a line that counts from 1 at the beginning of the file. `first_line` is where the part begins."""
-    return Problem(problem.what, source.path, first_line + problem.line, problem.column)
+    line = 0 if problem.line == WHOLE_FILE else first_line + problem.line
+    return Problem(problem.what, source.path, line, problem.column)

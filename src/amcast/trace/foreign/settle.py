@@ -71,6 +71,10 @@ def read_declared(path: Path) -> Declared:
 
 def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Path, ignored: set[str]) -> Settled:
     problems = Problems()
+    too_many = found.problem()
+    if too_many is not None:
+        problems.add(Problem(too_many))
+        problems.refuse()
     words: list[str] = _ignored_words(sources, ignored)
     groups = _declared_groups(declared, found, problems) if declared.groups is not None else None
     is_inferred = groups is None
