@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from amcast.pipeline import import_on_spark
+from amcast.pipeline.importing import _joined, _read_part, _ReadAnswer, _ReadTask
 from amcast.trace import TABLES
 from amcast.trace.foreign import Declared, ForeignTraceError, find_sources, import_in_memory
+from amcast.trace.foreign.parts import parts_of
+from amcast.trace.foreign.sources import LINE_BYTES_MAX
 from tests.cli.cli_harness import Cli
 from tests.foreign_traces import GROUP_OPTIONS, GROUPS, ForeignTrace, write_csv
-
-pytestmark = pytest.mark.spark
 
 DECLARED = Declared(run_id="theirs", complete=True, claims=["fifo"], groups={name: [*GROUPS[name]] for name in GROUPS})
 SMALL = 100_000  # bytes of a part, so that files have several
@@ -60,6 +62,7 @@ def with_everything(folder: Path) -> None:
     write_csv(folder / "faults.csv", ("process", "t_us", "what"), [("db-2", 5, "crash"), ("db-2", 9, "restart")])
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("write", [with_everything, numbers_for_names, without_positions])
 def test_both_engines_give_the_same_run(spark: SparkSession, tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "trace")
@@ -73,6 +76,7 @@ def test_both_engines_give_the_same_run(spark: SparkSession, tmp_path: Path, wri
     assert sorted(path.name for path in tmp_path.iterdir()) == ["memory", "spark", "trace"], "nothing is left over"
 
 
+@pytest.mark.spark
 def test_both_engines_tell_the_same_errors(spark: SparkSession, tmp_path: Path) -> None:
     rows = [("a", "g", n, f"x{n}") for n in range(4_000)]
     for at in (0, 999, 1_717, 3_999):
@@ -88,6 +92,26 @@ def test_both_engines_tell_the_same_errors(spark: SparkSession, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["deliveries.csv"]
 
 
+def test_nothing_is_told_of_a_file_after_a_line_that_ends_its_reading(tmp_path: Path) -> None:
+    """As in memory; and the numbers of the lines that follow are not known."""
+    long = "x" * (LINE_BYTES_MAX + 1)
+    for name in ("one", "two"):
+        text = f"process,grp,pos,msg\na,g,-1,x\na,g,0,{long}\na,g,-2,y\n"
+        (tmp_path / f"deliveries-{name}.csv").write_text(text)
+    sources = find_sources([tmp_path])
+    with pytest.raises(ForeignTraceError) as in_memory:
+        import_in_memory(sources, Declared(), tmp_path / "memory")
+    owners = [source for source in sources for _ in range(4)]
+    parts = [part for source in sources for part in parts_of(source, source.size // 4 + 1)]
+    tasks = [_ReadTask(part, at, str(tmp_path / f"{at}.parquet")) for at, part in enumerate(parts)]
+    answers = [_read_part(msgspec.json.encode(task).decode()) for task in tasks]
+    with pytest.raises(ForeignTraceError) as in_parts:
+        _joined(owners, [msgspec.json.decode(answer, type=_ReadAnswer) for answer in answers])
+    assert in_parts.value.lines() == in_memory.value.lines()
+    assert [problem.line for problem in in_parts.value.problems] == [2, 3, 2, 3]
+
+
+@pytest.mark.spark
 def test_the_command_imports_on_spark_and_spark_names_what_is_wrong(cli: Cli) -> None:
     trace = ForeignTrace(300)
     first, second = trace.neighbours("orders", "stock")

@@ -90,6 +90,7 @@ class _ReadTask(msgspec.Struct, frozen=True):
 class _ReadAnswer(msgspec.Struct, frozen=True):
     found: Found
     lines: int
+    is_whole: bool  # else it was not read to its end, and nobody knows the lines of what follows
     problems: list[Problem]
     more: int
     ignored: list[str]
@@ -112,10 +113,13 @@ def _read(spark: SparkSession, sources: Sequence[Source], work: Path, part_bytes
 
 def _joined(owners: Sequence[Source], answers: Sequence[_ReadAnswer]) -> tuple[Found, set[str]]:
     found, ignored, problems = Found(), set[str](), Problems()
-    line, before = 0, None
+    line, before, broken = 0, None, None
     for source, answer in zip(owners, answers, strict=True):
+        if source is broken:
+            continue
         line = source.line if source is not before else line
         before = source
+        broken = None if answer.is_whole else source
         for problem in answer.problems:
             problems.add(placed(problem, source, line))
         problems.more += answer.more
@@ -137,7 +141,9 @@ def _read_part(text: str) -> str:
             writer.write_table(rows.append_column(_ROW, numbers), row_group_size=_BUFFER_ROWS)
             row += len(rows)
     problems = reader.problems
-    answer = _ReadAnswer(reader.found, reader.lines, problems.kept, problems.more, sorted(reader.ignored))
+    answer = _ReadAnswer(
+        reader.found, reader.lines, reader.is_whole, problems.kept, problems.more, sorted(reader.ignored)
+    )
     return msgspec.json.encode(answer).decode()
 
 

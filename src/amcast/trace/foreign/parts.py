@@ -62,24 +62,23 @@ def _blocks_of(part: Part) -> Iterator[Block | Problem]:
             if not lines.endswith(b"\n"):
                 lines += file.readline(LINE_BYTES_MAX + 1)
             at += len(lines)
-            count = lines.count(b"\n") + (not lines.endswith(b"\n"))
-            too_long = _too_long(lines, is_last=at >= part.source.size)
-            if too_long is not None:
-                yield Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", line=number + too_long)
+            bad = _too_long(lines)
+            if bad is not None:
+                number_of_bad = number + lines.count(b"\n", 0, bad)
+                if bad:
+                    yield Block(lines[:bad], number, at)
+                yield Problem(f"it is longer than {LINE_BYTES_MAX:,} bytes", line=number_of_bad)
                 return
             yield Block(lines, number, at)
-            number += count
+            number += lines.count(b"\n")
 
 
-def _too_long(lines: bytes, is_last: bool) -> int | None:
-    """The number of a line that is too long. One that was cut off is: it had more than the bytes that are allowed."""
-    start = number = 0
-    if not lines.endswith(b"\n") and not is_last:
-        return lines.count(b"\n")
+def _too_long(lines: bytes) -> int | None:
+    """Where the first line begins that is too long. One that was cut off is: more was read of it than is allowed."""
+    start = 0
     while len(lines) - start > LINE_BYTES_MAX:
         end = lines.rfind(b"\n", start, start + LINE_BYTES_MAX + 1)
         if end < 0:
-            return number
-        number += lines.count(b"\n", start, end + 1)
+            return start
         start = end + 1
     return None

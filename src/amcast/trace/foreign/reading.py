@@ -24,12 +24,14 @@ class PartReader:
         self.found = Found()
         self.ignored: set[str] = set()
         self.lines = 0
+        self.is_whole = True  # until something keeps it from being read to its end
 
     def __iter__(self) -> Iterator[pa.Table]:
         at = self._part.start
         for block in blocks_of(self._part):
             if isinstance(block, Problem):
                 self.problems.add(block)
+                self.is_whole = False
                 return
             rows = self._read(block.lines, block.first)
             self.lines = block.first + block.lines.count(b"\n")
@@ -41,6 +43,7 @@ class PartReader:
                 yield rows
             if self.found.problem() is not None:
                 self.problems.add(Problem(self.found.problem() or "", line=WHOLE_FILE))
+                self.is_whole = False
                 return
 
     def _read(self, lines: bytes, first: int) -> pa.Table:
