@@ -25,6 +25,7 @@ WORKS = (
     "amcast --help",
     "amcast --version",
     "amcast protocols",
+    "amcast schema --json",
     "amcast hops --protocol skeen",
     "amcast sim --protocol fastcast --faults crash,loss --seed 7 --out runs/sim",
     "amcast check runs/sim --json",
@@ -45,6 +46,7 @@ NEEDS = {
     "amcast check runs/sim --engine spark": "spark: pip install 'amcast[spark]'",
     "amcast swarm --seeds 10": "spark: pip install 'amcast[spark]'",
     "amcast watch runs/sim": "spark: pip install 'amcast[spark]'",
+    "amcast import trace --out runs/theirs": "spark: pip install 'amcast[spark]'",
     "amcast tracegen runs/big": "spark: pip install 'amcast[spark]'",
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
+from .names import LookUp, Names
 from .packing import Row
 from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, Fault, RunInfo, info_problem, restored_position
 
@@ -88,6 +89,10 @@ class Run:
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
+    look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
+
+    def names(self) -> Names:
+        return Names(self.info, self.look_up)
 
 
 def make_run(
@@ -97,6 +102,7 @@ def make_run(
     wire: WireRows,
     faults: list[Fault],
     where: str = "the run in memory",
+    look_up: LookUp | None = None,
 ) -> Run:
     """A run whose tables fit its description; else an error, in which `where` is the name of the run."""
     problem = info_problem(info)
@@ -106,7 +112,7 @@ def make_run(
     check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, look_up)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...check import Violation, worst
-from ...core import message_name
-from ...trace.schema import encode_run_info, process_name
+from ...trace.schema import encode_run_info
 from ..checks import RunReport
 from ..figures import Picture
-from ..files import RunFiles
+from ..files import RunFiles, names_of
 from ..ingest import Quarantined
 from ..metrics import METRICS
 from ._html import Cell, badge, data_table, embed_svg, number, table, text
@@ -138,8 +137,9 @@ def _explained(violation: Violation) -> str:
 
 
 def _involved(run: RunFiles, violation: Violation) -> str:
-    messages = dict.fromkeys(message_name(message) for message in violation.messages)
-    processes = dict.fromkeys(process_name(run.info, process) for process in violation.processes)
+    names = names_of(run)
+    messages = dict.fromkeys(names.message(message) for message in violation.messages)
+    processes = dict.fromkeys(names.process(process) for process in violation.processes)
     said = [f"messages {', '.join(messages)}"] if messages else []
     said += [f"processes {', '.join(processes)}"] if processes else []
     return "Involved: " + "; ".join(said) if said else ""
