@@ -14,12 +14,14 @@ import msgspec
 import typer
 
 from ..core import UsageError
+from ..trace.latency import AT, CLIENT
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, line, print_json, progress, table, visible
 from ._sim import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
+    from ..net.client.trunk import Credentials
     from ..net.local import LocalCluster
     from ..net.wire.control import Status
 
@@ -280,17 +282,22 @@ def register(app: typer.Typer) -> None:
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
+        client_region: Annotated[
+            str | None, typer.Option(help="The region of the emulated network (`up --network`) in which clients are.")
+        ] = None,
         token: TokenOption = "",
         token_file: TokenFileOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Multicast random messages on a running cluster, and measure throughput and latency.
+        """Multicast random messages on a running cluster, and measure throughput and latency at the client.
 
         Examples:
 
         [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
 
         [bold]amcast load --messages 100000 --clients 64 --connections 1[/bold]   all on one connection to each node
+
+        [bold]amcast load --client-region R2[/bold]   on a cluster that was started with [bold]--network wan[/bold]
         """
         from ..net.client.load import run_load
 
@@ -305,7 +312,7 @@ def register(app: typer.Typer) -> None:
                     outstanding=outstanding,
                     connections=connections,
                     workload=parse_workload(destinations, payload),
-                    credentials=cluster.credentials(),
+                    credentials=_placed(cluster, client_region),
                     progress=lambda done: bar.update(task, completed=done),
                 )
             )
@@ -313,6 +320,17 @@ def register(app: typer.Typer) -> None:
             print_json(msgspec.to_builtins(result))
         else:
             show_load(result)
+
+
+def _placed(cluster: LocalCluster, region: str | None) -> Credentials:
+    """With which clients connect that are in this region of the emulated network."""
+    if region is None:
+        return cluster.credentials()
+    latency = cluster.config.latency()
+    if latency is None:
+        raise UsageError("this cluster emulates no distances: start one with --network, or leave out --client-region")
+    latency.check_region(region)
+    return msgspec.structs.replace(cluster.credentials(), region=region)
 
 
 def _write_line(text: str) -> None:
@@ -410,7 +428,7 @@ def collect_run(cluster: LocalCluster, out: Path) -> None:
 
 
 def show_load(result: LoadResult) -> None:
-    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms")
+    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms", title=f"latency {AT[CLIENT]}")
     latency = {name: f"{value / 1e3:.2f}" for name, value in result.latency_us.items()}
     rate = f"{result.rate:,.0f}"
     made.add_row(f"{result.messages:,}", f"{result.seconds:.2f}", rate, latency["p50"], latency["p99"], latency["max"])

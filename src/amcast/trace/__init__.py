@@ -1,4 +1,4 @@
-"""The trace of a run, four tables of what it did: recorded while it goes on, written as one folder, read back.
+"""The trace of a run, tables of what it did: recorded while it goes on, written as one folder, read back.
 
 Readers trust nothing in a folder, since other programs write such folders too.
 """
@@ -6,7 +6,7 @@ Readers trust nothing in a folder, since other programs write such folders too.
 from ._convert import to_tables
 from .reader import read_run, read_run_info
 from .recorder import Recorder
-from .run import NULL, Deliveries, Fault, Multicasts, Run, WireRows, make_run
+from .run import NULL, Answers, Deliveries, Fault, Multicasts, Run, WireRows, make_run
 from .schema import FINAL, OPTIMISTIC, TABLES, GroupInfo, RunInfo, process_name
 from .writer import GrowingRun, write_run
 
@@ -15,6 +15,7 @@ __all__ = [
     "NULL",
     "OPTIMISTIC",
     "TABLES",
+    "Answers",
     "Deliveries",
     "Fault",
     "GroupInfo",

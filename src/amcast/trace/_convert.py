@@ -9,18 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .run import NULL, Deliveries, Fault, Int64s, Multicasts, WireRows
-from .schema import DELIVERIES, FAULTS, MULTICASTS, WIRE
+from .run import NO_ANSWERS, NULL, Answers, Deliveries, Fault, Int64s, Multicasts, WireRows
+from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, WIRE
 
 
 def to_tables(
-    multicasts: Multicasts, deliveries: Deliveries, wire: WireRows, faults: Sequence[Fault]
+    multicasts: Multicasts,
+    deliveries: Deliveries,
+    wire: WireRows,
+    faults: Sequence[Fault],
+    answers: Answers = NO_ANSWERS,
 ) -> dict[str, pa.Table]:
     return {
         "multicasts": _multicasts_table(multicasts),
         "deliveries": _deliveries_table(deliveries),
         "wire": _wire_table(wire),
         "faults": _faults_table(faults),
+        "answers": pa.Table.from_arrays([pa.array(answers.msg), pa.array(answers.t_us)], schema=ANSWERS),
     }
 
 
@@ -93,6 +98,10 @@ def wire_of(table: pa.Table) -> WireRows:
 
 def faults_of(table: pa.Table) -> list[Fault]:
     return [Fault(**row) for row in table.select(FAULTS.names).to_pylist()]
+
+
+def answers_of(table: pa.Table) -> Answers:
+    return Answers(*(_numbers(table.column(name)) for name in ANSWERS.names))
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ..core import UsageError
 from . import parquet
-from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
+from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, wire_of
 from .parquet import TEXT_BYTES_MAX, columns_problem, row_groups_problem
 from .run import Run, make_run
 from .schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, decode_run_info
@@ -39,6 +39,7 @@ def read_run(path: str | Path) -> Run:
         deliveries_of(tables["deliveries"]),
         wire_of(tables["wire"]),
         faults_of(tables["faults"]),
+        answers_of(tables["answers"]),
         where=str(folder),
     )
 

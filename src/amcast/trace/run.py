@@ -75,6 +75,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """When the sender of a message had the replies of all its destination groups."""
+
+    msg: Int64s
+    t_us: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     info: RunInfo
     multicasts: Multicasts
@@ -82,6 +96,7 @@ class Run:
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
+    answers: Answers = NO_ANSWERS
 
 
 def make_run(
@@ -90,6 +105,7 @@ def make_run(
     deliveries: Deliveries,
     wire: WireRows,
     faults: list[Fault],
+    answers: Answers = NO_ANSWERS,
     where: str = "the run in memory",
 ) -> Run:
     """A run whose tables fit its description; else an error, in which `where` is the name of the run."""
@@ -100,7 +116,7 @@ def make_run(
     check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

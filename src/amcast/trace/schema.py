@@ -1,4 +1,4 @@
-"""The contract with every other program: what `run.json` holds, and the columns of the four tables.
+"""The contract with every other program: what `run.json` holds, and the columns of the tables.
 
 A run is one folder: `run.json`, and for each table a folder of Parquet files. Readers refuse columns with other names
 or types than those below. `RunInfo` has a field for all that the checks need; whatever else describes the run (its
@@ -75,13 +75,22 @@ FAULTS = pa.schema(
     ]
 )
 
+ANSWERS = pa.schema(
+    [
+        _required("msg", pa.int64()),
+        _required("t_us", pa.int64()),  # when its sender had the replies of all its destination groups
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "multicasts": MULTICASTS,
     "deliveries": DELIVERIES,
     "wire": WIRE,
     "faults": FAULTS,
+    "answers": ANSWERS,
 }
-OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most runs have no faults
+# The wire can be off, most runs have no faults, and the clients of a real cluster keep no trace.
+OPTIONAL_TABLES = frozenset({"wire", "faults", "answers"})
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
 

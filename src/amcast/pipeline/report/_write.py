@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from ...check import Violation
 from ...core import UsageError
 from ...trace import Run
+from ...trace.export import csv_bytes, parquet_bytes
 from ...trace.whole import new_folder
 from .._errors import SPARK_ERRORS, first_line
 from ..checks import RunReport
@@ -128,17 +126,5 @@ def _write_figures(folder: Path, pictures: Sequence[Picture], diagrams: Mapping[
 def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
     folder.mkdir()
     for name, data in tables.items():
-        pa_csv.write_csv(_without_formulas(data), folder / f"{name}.csv")
-        pq.write_table(data, folder / f"{name}.parquet")
-
-
-def _without_formulas(data: pa.Table) -> pa.Table:
-    """Spreadsheets run texts that begin with one of these characters. An apostrophe tells them that it is a text."""
-    for at, field in enumerate(data.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            column = data.column(at)
-            is_formula = pc.match_substring_regex(column, r"^[=+\-@\t\r]")
-            data = data.set_column(
-                at, field, pc.if_else(is_formula, pc.binary_join_element_wise("'", column, ""), column)
-            )
-    return data
+        (folder / f"{name}.csv").write_bytes(csv_bytes(data))
+        (folder / f"{name}.parquet").write_bytes(parquet_bytes(data))
