@@ -25,7 +25,7 @@ from ..sim import (
 )
 from ..sim.fuzz import violations_of
 from ..trace import write_run
-from ..workload import Micro
+from ..workload import Micro, parse_destinations
 from ._node_runs import replay_nodes
 from ._output import (
     EXIT_CODES,
@@ -146,7 +146,7 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
             status.stop()
     run = result.run()
     report = check_run(run)
-    problems = violations_of(result)
+    problems = violations_of(result, report)
     if out is not None:
         write_run(out, result.info, result.recorder)
     document = summary(result, run) | {
@@ -179,11 +179,7 @@ def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | N
 
 
 def parse_workload(destinations: str, payload: int) -> Micro:
-    low, _, high = destinations.partition("-")
-    try:
-        return Micro(int(low), int(high or low), payload)
-    except ValueError:
-        raise UsageError(f"'{destinations}' is no number of destinations: write 2, or 1-3") from None
+    return Micro(*parse_destinations(destinations), payload)
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ def latency_rows(run: Run) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for size in np.unique(sizes):
         at = {name: _figures(took[(sizes == size) & (took != NULL)]) for name, took in found.items()}
-        if at[FIRST_REPLICA] is not None:
-            shown = {name: at[FIRST_REPLICA][name] for name in ("messages", "p50_us", "p95_us", "p99_us")}
+        first = at[FIRST_REPLICA]
+        if first is not None:
+            shown = {name: first[name] for name in ("messages", "p50_us", "p95_us", "p99_us")}
             rows[str(size)] = {**shown, "at": at}
     return rows
 

@@ -1,0 +1,54 @@
+"""Runs cells in the tasks of Spark jobs. A task runs one cell: if Spark runs it again, its result is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ..pipeline.spark import is_connect
+from ..pipeline.waves import run_waves
+from .cell import Result, run_cell
+from .plan import Cell
+
+_TASKS_A_CORE = 4  # in a wave
+_ROWS = pa.schema([("cell", pa.int64()), ("result", pa.string())])
+_ROWS_DDL = "cell bigint, result string"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def run_on_spark(spark: SparkSession, cells: Sequence[Cell], take: Callable[[Cell, Result], None]) -> None:
+    """`take` gets each cell with its result, as they are finished."""
+    # Spark Connect does not say how many cores there are; a plan for 8 keeps a small cluster busy.
+    cores = 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
+    size = max(1, cores) * _TASKS_A_CORE
+    waves = [list(cells[start : start + size]) for start in range(0, len(cells), size)]
+
+    def run(number: int) -> list[Result]:
+        return _run_wave(spark, waves[number])
+
+    def take_wave(number: int, results: list[Result]) -> None:
+        for cell, result in zip(waves[number], results, strict=True):
+            take(cell, result)
+
+    run_waves(spark, range(len(waves)), run, take_wave, "study")
+
+
+def _run_wave(spark: SparkSession, wave: list[Cell]) -> list[Result]:
+    rows = spark.range(0, len(wave), 1, len(wave)).mapInArrow(_task(wave), _ROWS_DDL).collect()
+    return [msgspec.json.decode(row["result"], type=Result) for row in sorted(rows, key=lambda row: row["cell"])]
+
+
+def _task(wave: list[Cell]) -> Callable[[Batches], Batches]:
+    """The function for mapInArrow. Its rows are indexes into the wave: which cells to run."""
+
+    def work(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = msgspec.json.encode(run_cell(wave[number])).decode()
+                yield pa.RecordBatch.from_pylist([{"cell": number, "result": result}], schema=_ROWS)
+
+    return work
