@@ -101,7 +101,7 @@ def _panels(rows: Sequence[Row], load: str | None, at: str) -> list[Any]:
 
 
 def _middle(rows: Sequence[Row], at: str, figure: str) -> float:
-    return median(row[latency_column(at, figure)] for row in rows)
+    return float(median(row[latency_column(at, figure)] for row in rows))
 
 
 def _cut(panel: Any) -> Any:
