@@ -53,6 +53,11 @@ _HEADINGS = {
 Take = Callable[[Cell, Result], None]
 
 
+def _usual(name: str) -> str:
+    value = getattr(Study(), name)
+    return f"{','.join(map(str, value)) if isinstance(value, tuple) else value} if not given"
+
+
 def register(app: typer.Typer) -> None:
     @app.command("sweep")
     def sweep(
@@ -60,30 +65,40 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option(help="A study as a TOML file; options that are given as well count instead.")
         ] = None,
         protocols: Annotated[
-            str | None, typer.Option("--protocol", "-p", help="Protocols, such as basecast,fastcast; or all.")
+            str | None, typer.Option("--protocol", "-p", help=f"Protocols, or all; {_usual('protocols')}.")
         ] = None,
         destinations: Annotated[
-            str | None, typer.Option(help="How many groups a message goes to, such as 1,2 or 1,1-3.")
+            str | None,
+            typer.Option(help=f"How many groups a message goes to, such as 2,1-3; {_usual('destinations')}."),
         ] = None,
-        networks: Annotated[str | None, typer.Option("--network", help=f"Of {', '.join(PRESETS)}.")] = None,
+        networks: Annotated[
+            str | None, typer.Option("--network", help=f"Of {', '.join(PRESETS)}; {_usual('networks')}.")
+        ] = None,
         client_regions: Annotated[
             str | None,
             typer.Option("--client-region", help="Where all clients are, such as R1,R2; all regions if not given."),
         ] = None,
-        clients: Annotated[str | None, typer.Option(help="Numbers of clients, such as 1,4,16.")] = None,
+        clients: Annotated[str | None, typer.Option(help=f"Numbers of clients; {_usual('clients')}.")] = None,
         outstanding: Annotated[
-            str | None, typer.Option(help="Messages that each client has in flight, such as 1,8.")
+            str | None,
+            typer.Option(help=f"Messages that each client has in flight, such as 1,8; {_usual('outstanding')}."),
         ] = None,
         rates: Annotated[
             str | None,
             typer.Option("--rate", help="Instead: messages a second by all clients together, such as 100,1000."),
         ] = None,
-        seeds: Annotated[int | None, typer.Option(help="How many seeds each combination runs with.")] = None,
-        first_seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
-        groups: Annotated[int | None, typer.Option(help="Number of groups.")] = None,
-        replicas: Annotated[int | None, typer.Option(help="Processes per group; the protocol's usual number.")] = None,
-        messages: Annotated[int | None, typer.Option(help="Messages of each cell, by all its clients.")] = None,
-        payload: Annotated[int | None, typer.Option(help="Bytes of payload.")] = None,
+        seeds: Annotated[
+            int | None, typer.Option(help=f"How many seeds each combination runs with; {_usual('seeds')}.")
+        ] = None,
+        first_seed: Annotated[int | None, typer.Option(help=f"The first seed; {_usual('first_seed')}.")] = None,
+        groups: Annotated[int | None, typer.Option(help=f"Number of groups; {_usual('groups')}.")] = None,
+        replicas: Annotated[
+            int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
+        ] = None,
+        messages: Annotated[
+            int | None, typer.Option(help=f"Messages of each cell, by all its clients; {_usual('messages')}.")
+        ] = None,
+        payload: Annotated[int | None, typer.Option(help=f"Bytes of payload; {_usual('payload_bytes')}.")] = None,
         cpu_us: Annotated[float | None, typer.Option(help="CPU time to receive or send a message; 0: none.")] = None,
         latency: Annotated[
             At, typer.Option(help="Which latency the figure shows; the table has all.")

@@ -115,4 +115,4 @@ def _how_it_is_drawn(rows: Sequence[Row], load: str | None) -> str:
     how = "Bars and numbers are medians, thin lines end at the 95th percentile"
     if load is not None:
         how = "Lines join the medians, thin ones reach up to the 95th percentile"
-    return f"{how}{f'; of {seeds} seeds the middle one' if seeds > 1 else ''}."
+    return f"{how}{f', each the median of {seeds} seeds' if seeds > 1 else ''}."

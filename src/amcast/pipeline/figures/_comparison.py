@@ -67,12 +67,22 @@ def comparison(
             if panel.title:
                 axis.set_title(shown(panel.title, 90))
             axis.tick_params(labelbottom=True)
-        if load is not None:
+        if load is None:
+            _share_scale(axes)
+        else:
             legend_beside(axes[0], panels=axes[1:])
             axes[-1].set_xticks(range(len(loads)), [f"{each:g}" for each in loads])
         axes[-1].set_xlabel(measure if load is None else load)
         figure.supxlabel(textwrap.fill(note, 118), x=0.01, ha="left", fontsize=8, color="#555555")
         return picture(name, title, note, figure)
+
+
+def _share_scale(axes: Sequence[Axes]) -> None:
+    """Bars of different panels can be compared, unless those of one would be too small to see."""
+    ends = [axis.get_xlim()[1] for axis in axes]
+    if max(ends) < 5 * min(ends):
+        for axis in axes:
+            axis.set_xlim(0, max(ends))
 
 
 def _label(system: System) -> str:
