@@ -45,8 +45,7 @@ class Frames:
             frame.unpersist()
 
     def _all(self) -> list[DataFrame]:
-        kept = [self.multicasts, self.deliveries, self.wire, self.faults, self.answers]
-        kept += [self.latencies, self.completed]
+        kept = [self.multicasts, self.deliveries, self.wire, self.faults, self.answers, self.latencies, self.completed]
         return [frame for frame in kept if frame is not None]
 
 
