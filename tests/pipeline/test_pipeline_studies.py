@@ -26,12 +26,18 @@ def test_the_bytes_are_those_of_local_processes(cli: Cli) -> None:
 
 
 def test_all_waves_are_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six cells on two cores: three waves of one cell a task; or one wave, with several cells a task."""
     monkeypatch.setattr(studies_on_spark, "_TASKS_A_CORE", 1)
     cells = cells_of(Study(protocols=("skeen",), networks=("lan",), clients=(1,), seeds=3, messages=3))
-    taken: dict[Cell, Result] = {}
-    run_on_spark(spark, cells, taken.__setitem__)
-    assert taken.keys() == set(cells)
-    assert {result.sent for result in taken.values()} == {3}
+    results = []
+    for waves in (20, 1):
+        monkeypatch.setattr(studies_on_spark, "_WAVES", waves)
+        taken: dict[Cell, Result] = {}
+        run_on_spark(spark, cells, taken.__setitem__)
+        assert list(taken) == cells if waves == 1 else taken.keys() == set(cells)
+        results.append([taken[cell] for cell in cells])
+    assert results[0] == results[1]
+    assert {result.sent for result in results[0]} == {3}
 
 
 def test_a_task_that_fails_is_one_line(spark: SparkSession) -> None:

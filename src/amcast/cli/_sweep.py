@@ -40,6 +40,7 @@ At = Literal["client", "first-replica", "last-replica"]
 _ROOT = Path("studies")
 _SHOWN_MAX = 40
 _WHY_MAX = 5
+_TITLE_MAX = 14  # where a title is longer, a line of the table would not fit into a terminal: names stand instead
 
 _LOADS = ("clients", "outstanding", "rate_per_s")
 _HEADINGS = {
@@ -266,9 +267,11 @@ def _document(made: pa.Table, folder: StudyFolder, resumed: int) -> dict[str, An
 def _show(document: dict[str, Any]) -> None:
     rows: list[dict[str, Any]] = document["rows"]
     columns = [name for name in ("network", "client_region", *_LOADS) if len({row[name] for row in rows}) > 1]
+    called = "protocol_title" if all(len(row["protocol_title"]) <= _TITLE_MAX for row in rows) else "protocol"
     same: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        same.setdefault((*system_of(row), *(row[name] for name in columns)), []).append(row)
+        key = (row[called], system_of(row)[1], *(row[name] for name in columns))
+        same.setdefault(key, []).append(row)
     seeds = len({row["seed"] for row in rows})
     console.print(
         line(("median latency (ms)", "bold"), f", {_conditions(rows[0], columns)}, {_counted(seeds, 'seed')}")
@@ -298,8 +301,8 @@ def _show_bad(rows: Sequence[dict[str, Any]]) -> None:
 
 def _conditions(row: dict[str, Any], but: Sequence[str]) -> str:
     """What is the same for all rows, in words."""
-    unused = "outstanding" if row["outstanding"] is None else "rate_per_s"
-    return panel_label(row, [name for name in ("network", "client_region", *_LOADS) if name not in (*but, unused)])
+    unused = [name for name in ("client_region", "outstanding", "rate_per_s") if row[name] is None]
+    return panel_label(row, [name for name in ("network", "client_region", *_LOADS) if name not in (*but, *unused)])
 
 
 def _middle(values: Sequence[float | None]) -> str:

@@ -6,7 +6,6 @@ has more cells now: who wants more seeds says so and names the same folder.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +80,8 @@ class StudyFolder:
             self._journal = None
 
     def _lock(self, journal: IO[bytes]) -> None:
+        import fcntl  # not on every system: the other commands must start there
+
         try:
             fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Runs cells in the tasks of Spark jobs. A task runs one cell: if Spark runs it again, its result is the same."""
+"""Runs cells in the tasks of Spark jobs. If Spark runs a task again, after a worker was lost, its results are the same."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .cell import Result, run_cell
 from .plan import Cell
 
 _TASKS_A_CORE = 4  # in a wave
+_CELLS_A_TASK = 16  # at most: each task costs Spark some 0.1 s, and what a wave has finished is kept at its end
+_WAVES = 20  # at least, if there are cells enough
 _ROWS = pa.schema([("cell", pa.int64()), ("result", pa.string())])
 _ROWS_DDL = "cell bigint, result string"
 
@@ -24,11 +26,12 @@ def run_on_spark(spark: SparkSession, cells: Sequence[Cell], take: Callable[[Cel
     """`take` gets each cell with its result, as they are finished."""
     # Spark Connect does not say how many cores there are; a plan for 8 keeps a small cluster busy.
     cores = 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
-    size = max(1, cores) * _TASKS_A_CORE
+    tasks = max(1, cores) * _TASKS_A_CORE
+    size = tasks * max(1, min(_CELLS_A_TASK, len(cells) // (tasks * _WAVES)))
     waves = [list(cells[start : start + size]) for start in range(0, len(cells), size)]
 
     def run(number: int) -> list[Result]:
-        return _run_wave(spark, waves[number])
+        return _run_wave(spark, waves[number], tasks)
 
     def take_wave(number: int, results: list[Result]) -> None:
         for cell, result in zip(waves[number], results, strict=True):
@@ -37,8 +40,8 @@ def run_on_spark(spark: SparkSession, cells: Sequence[Cell], take: Callable[[Cel
     run_waves(spark, range(len(waves)), run, take_wave, "study")
 
 
-def _run_wave(spark: SparkSession, wave: list[Cell]) -> list[Result]:
-    rows = spark.range(0, len(wave), 1, len(wave)).mapInArrow(_task(wave), _ROWS_DDL).collect()
+def _run_wave(spark: SparkSession, wave: list[Cell], tasks: int) -> list[Result]:
+    rows = spark.range(0, len(wave), 1, min(tasks, len(wave))).mapInArrow(_task(wave), _ROWS_DDL).collect()
     return [msgspec.json.decode(row["result"], type=Result) for row in sorted(rows, key=lambda row: row["cell"])]
 
 
