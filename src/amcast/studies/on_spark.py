@@ -1,4 +1,4 @@
-"""Runs cells in the tasks of Spark jobs. If Spark runs a task again, after a worker was lost, its results are the same."""
+"""Runs cells in the tasks of Spark jobs. If Spark runs a task again, since a worker was lost, the results are equal."""
 
 from __future__ import annotations
 
