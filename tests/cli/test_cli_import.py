@@ -9,6 +9,7 @@ import pytest
 
 from amcast.pipeline.foreign import found, memory
 from amcast.trace import TABLES, limits, read_run
+from amcast.trace.latency import latencies_us
 from tests.cli.cli_harness import Cli, Outcome
 from tests.foreign_traces import GROUP_OPTIONS, ForeignTrace, write_csv
 
@@ -425,6 +426,18 @@ def test_nothing_is_overwritten(cli: Cli) -> None:
     before = Path("run/run.json").read_bytes()
     assert "run is not empty" in cli.refuses("import", "deliveries.csv", *PAIR, "--out", "run")
     assert Path("run/run.json").read_bytes() == before
+
+
+def test_answers_are_imported_with_their_messages(cli: Cli) -> None:
+    write_csv(Path("multicasts.csv"), ("msg", "dst", "time"), [("x", "g", 10), ("y", "g", 20)])
+    rows = [(process, "x", 30) for process in "ab"] + [(process, "y", 40) for process in "ab"]
+    write_csv(Path("deliveries.csv"), ("process", "msg", "time"), rows)
+    write_csv(Path("answers.csv"), ("message", "time"), [("y", 70), ("x", 50)])
+    made = cli("import", ".", *PAIR, "--complete", "--out", "run", "--json")
+    assert (made.code, made.json["rows"]["answers"]) == (0, 2)
+    run = read_run("run")
+    assert (run.answers.msg.tolist(), run.answers.t_us.tolist()) == ([1, 0], [70, 50])
+    assert latencies_us(run)["client"].tolist() == [40, 50]
 
 
 # ---------------------------------------------------------------------------------------------- schema

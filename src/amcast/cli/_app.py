@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_protocols": ("protocols",),
     "_hops": ("hops",),
     "_sim": ("sim",),
+    "_sweep": ("sweep",),
     "_check": ("check",),
     "_import": ("import",),
     "_schema": ("schema",),

@@ -32,7 +32,6 @@ from ..trace.schema import KIND_NAMES, RUN_FILE, TABLES, UNKNOWN, encode_run_inf
 from ..trace.whole import new_folder, refuse_occupied
 from ._arrow import arrow_schema, parquet_options
 from ._errors import SPARK_ERRORS, first_line, was_stopped
-from ._work import answers_of
 from .files import READ_OPTIONS
 from .foreign.found import Found
 from .foreign.numbers import Numbering, RowNumberer, names_table
@@ -42,6 +41,7 @@ from .foreign.reading import PartReader, placed
 from .foreign.settle import Declared, Imported, Settled, has_multicasts, has_positions, settle
 from .foreign.sources import Source
 from .foreign.values import NAMED
+from .work import answers_of
 
 PART_BYTES = 64 << 20
 _ROW = "_row"  # where a row stands among all rows of its table

@@ -29,6 +29,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
     workload: Micro = Micro()
     network: Latency
+    client_region: str | None = None  # where all clients are; None: in all regions, in turn
     fifo: bool = True
     cpu: CpuCost = CpuCost()
     sync_us: int = 0  # how long the disk takes
@@ -47,7 +48,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return protocol(self.protocol)
 
     def topology(self) -> Topology:
-        return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
+        return grid(
+            self.groups, self.replicas, self.clients, self.network.regions, self.network.spread, self.client_region
+        )
 
     def replica_config(self) -> ReplicaConfig:
         fields: dict[str, Any] = {
@@ -97,6 +100,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.member_messages and (not self.interval_us or self._loses_messages()):
             raise UsageError("members multicast at an interval, and never twice: set one, and no faults but clock skew")
+        if self.client_region is not None:
+            self.network.check_region(self.client_region)
         topology = self.topology()
         self.workload.check(topology)
         self.replica_config()

@@ -72,13 +72,28 @@ class WireRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """When the sender of a message had the replies of all its destination groups."""
+
+    msg: Int64s
+    t_us: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Tables:
-    """The four tables of a run, or what is new in them: rows in the order of recording."""
+    """The tables of a run, or what is new in them: rows in the order of recording."""
 
     multicasts: Multicasts
     deliveries: Deliveries
     wire: WireRows
     faults: Sequence[Fault]
+    answers: Answers = NO_ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,7 @@ class Run:
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
+    answers: Answers = NO_ANSWERS
     look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
 
     def names(self) -> Names:
@@ -101,6 +117,7 @@ def make_run(
     deliveries: Deliveries,
     wire: WireRows,
     faults: list[Fault],
+    answers: Answers = NO_ANSWERS,
     where: str = "the run in memory",
     look_up: LookUp | None = None,
 ) -> Run:
@@ -112,7 +129,7 @@ def make_run(
     check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, look_up)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, look_up)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The contract with every other program: what `run.json` holds, and the columns of the four tables.
+"""The contract with every other program: what `run.json` holds, and the columns of the tables.
 
 A run is one folder: `run.json`, and for each table a folder of Parquet files. Readers refuse columns with other names
 or types than those below. `RunInfo` has a field for all that the checks need; whatever else describes the run (its
@@ -56,7 +56,7 @@ class Table(Schema):
     name: str
     meaning: str
     columns: tuple[DescribedColumn, ...]
-    is_optional: bool = False  # wire can be off, and most runs have no faults
+    is_optional: bool = False  # the wire can be off, most runs have no faults, clients of clusters no trace
 
     def column(self, name: str) -> DescribedColumn:
         return next(column for column in self.columns if column.name == name)
@@ -199,10 +199,24 @@ FORMAT: tuple[Table, ...] = (
         ),
         is_optional=True,
     ),
+    Table(
+        name="answers",
+        meaning="When messages were answered: one row for each. Only the latency at the client needs it.",
+        columns=(
+            DescribedColumn("msg", "int64", meaning="the message", names="message", also="message"),
+            DescribedColumn(
+                "t_us",
+                "int64",
+                meaning="when its sender had the replies of all its destination groups, in microseconds",
+                also="time",
+            ),
+        ),
+        is_optional=True,
+    ),
 )
 
 TABLES: dict[str, Table] = {table.name: table for table in FORMAT}
-MULTICASTS, DELIVERIES, WIRE, FAULTS = FORMAT
+MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS = FORMAT
 OPTIONAL_TABLES = frozenset(table.name for table in FORMAT if table.is_optional)
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})

@@ -15,8 +15,8 @@ from ...check import Report
 from ...check.checker import check_source, check_wire_only
 from ...core import UsageError
 from .._errors import first_line
-from .._work import answers_of
 from ..files import RunFiles
+from ..work import answers_of
 from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
 from ._source import source_in

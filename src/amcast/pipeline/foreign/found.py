@@ -37,7 +37,7 @@ class Found(msgspec.Struct):
         elif table == "wire":
             self.others.update(_distinct(rows.column("src")), _distinct(rows.column("dst")))
             self.is_wire_named |= rows.column("msg").null_count < len(rows)
-        else:
+        elif table == "faults":
             self.others.update(_distinct(rows.column("process")))
             self._add_faults(rows)
         if "msg" in rows.column_names and self.are_numbers:

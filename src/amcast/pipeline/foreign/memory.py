@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import UsageError
-from ...trace import Deliveries, Fault, Multicasts, Tables, WireRows, limits
+from ...trace import NULL, Answers, Deliveries, Fault, Multicasts, Tables, WireRows, limits
 from ...trace.names import NamesTable
 from ...trace.schema import MULTICASTS, UNKNOWN
 from ...trace.whole import refuse_occupied
 from ...trace.writer import write_run
 from .._arrow import arrow_schema
-from ..checks._read import numbers
 from .found import Found
 from .numbers import RowNumberer, names_table
 from .parts import parts_of
@@ -153,8 +152,12 @@ def _in_memory(tables: dict[str, pa.Table]) -> Tables:
             kinds=tuple(kinds.dictionary.to_pylist()),
         ),
         [Fault(**fault) for fault in faults],
+        Answers(**_numbers(tables["answers"])),
     )
 
 
 def _numbers(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
-    return {name: numbers(table, name, "the trace", nullable=True) for name in table.column_names}
+    columns = {name: table.column(name) for name in table.column_names}
+    return {
+        name: (column.fill_null(NULL) if column.null_count else column).to_numpy() for name, column in columns.items()
+    }

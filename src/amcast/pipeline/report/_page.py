@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...check import Violation, worst
+from ...trace.latency import AT, FIRST_REPLICA, UNTIL
 from ...trace.schema import encode_run_info
 from ..checks import RunReport
 from ..figures import Picture
@@ -176,6 +177,7 @@ def _comparison(content: Content) -> list[str]:
         rows.append([*who, *((cell, "num") for cell in cells)])
     return [
         '<h2 id="comparison">Comparison</h2>',
+        f'<p class="note">Latencies are {AT[FIRST_REPLICA]}: {UNTIL[FIRST_REPLICA]}.</p>',
         f'<div class="compact">{table(header, rows, [False] * 3 + [True] * 8)}</div>',
     ]
 
