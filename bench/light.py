@@ -25,9 +25,11 @@ WORKS = (
     "amcast --help",
     "amcast --version",
     "amcast protocols",
+    "amcast schema --json",
     "amcast hops --protocol skeen",
     "amcast sim --protocol fastcast --faults crash,loss --seed 7 --out runs/sim",
     "amcast check runs/sim --json",
+    "amcast sweep -p skeen --messages 10 --seeds 1 --out studies/one",
     "amcast fuzz --protocol fastcast --seeds 3 --faults all",
     "amcast fuzz --driver node --protocol skeen --seeds 1",
     "amcast up --protocol fastcast --groups 2 --tls",
@@ -43,8 +45,10 @@ NEEDS = {
     "amcast report runs/sim": "spark and matplotlib: pip install 'amcast[report]'",
     "amcast demo": "spark and matplotlib: pip install 'amcast[report]'",
     "amcast check runs/sim --engine spark": "spark: pip install 'amcast[spark]'",
+    "amcast sweep --engine spark": "spark: pip install 'amcast[spark]'",
     "amcast swarm --seeds 10": "spark: pip install 'amcast[spark]'",
     "amcast watch runs/sim": "spark: pip install 'amcast[spark]'",
+    "amcast import trace --out runs/theirs": "spark: pip install 'amcast[spark]'",
     "amcast tracegen runs/big": "spark: pip install 'amcast[spark]'",
 }
 

@@ -43,6 +43,7 @@ class Trace:
     claims: tuple[str, ...] = ALL_CLAIMS
     complete: bool = True
     missing: tuple[str, ...] = ()
+    unproven: dict[str, str] = field(default_factory=dict)
 
     def group_of(self, process: int) -> int | None:
         return next((group for group, members in self.groups.items() if process in members), None)
@@ -60,6 +61,7 @@ class Trace:
             correct=self.correct,
             claims=self.claims,
             missing=self.missing,
+            unproven=self.unproven,
         )
 
     def recorder(self) -> Recorder:

@@ -227,3 +227,24 @@ def test_lines_of_a_log_that_are_no_json() -> None:
     }
     assert json.loads(_cluster._json_of('{"process":"g1.p0"}')) == {"process": "g1.p0"}
     assert json.loads(_cluster._json_of("[1]")) == {"text": "[1]"}
+
+
+def test_clients_of_a_load_are_in_the_region_that_is_named(folder: Path) -> None:
+    """Skeen's one process is in R1. A round trip from R3 takes 144 ms, and no delay is below a quarter of the mean."""
+    amcast("up", "-p", "skeen", "--groups", "1", "--network", "wan", "--durability", "memory", cwd=folder)
+    load = ["load", "--clients", "1", "--messages", "8", "--outstanding", "1", "--destinations", "1"]
+    far = document(*load, "--client-region", "R3", cwd=folder)
+    assert far["latency_at"] == "client"
+    assert far["latency_us"]["p50"] > 144_000 / 4
+    assert "latency at the client" in amcast(*load, cwd=folder)
+    wrong = amcast(*load, "--client-region", "R9", cwd=folder, code=2)
+    assert wrong == "error: the network wan has no region 'R9': choose one of R1, R2, R3\n"
+    amcast("down", "--collect", "run", cwd=folder)
+    described = json.loads((folder / "run" / "run.json").read_text())
+    assert "R3" in [region for process, region in described["regions"].items() if process != "0"]
+
+
+def test_a_region_needs_a_network(folder: Path) -> None:
+    amcast("up", "-p", "skeen", "--groups", "1", "--durability", "memory", cwd=folder)
+    told = amcast("load", "--client-region", "R1", cwd=folder, code=2)
+    assert told.startswith("error: this cluster emulates no distances")

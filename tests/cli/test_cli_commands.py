@@ -113,6 +113,9 @@ def test_sim_reports_and_writes(cli: Cli, tmp_path: Path) -> None:
     assert {"1", "2"} == set(document["latency_by_destinations"])
     for row in document["latency_by_destinations"].values():
         assert 0 < row["p50_us"] <= row["p95_us"] <= row["p99_us"]
+        assert list(row["at"]) == ["client", "first_replica", "last_replica"]
+        first = row["at"]["first_replica"]
+        assert row["p50_us"] == first["p50_us"] <= row["at"]["last_replica"]["p50_us"]
     checked = cli("check", "runs/one", "--json")
     assert checked.code == 0
     assert checked.json["properties"] == document["properties"]
@@ -122,6 +125,8 @@ def test_sim_for_people(cli: Cli) -> None:
     outcome = cli("sim", "--messages", 20, "--faults", "crash,loss", "--seed", 3, "--out", "one")
     assert outcome.code == 0
     assert "verdict: pass" in outcome.out
+    for latency in ("at the client", "at the first replica", "at the last replica"):
+        assert latency in outcome.out
     assert "amcast check one" in outcome.out
     assert "t=" in outcome.out  # the plan's faults, one a line
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 import typer.main
 
 from amcast._extras import MissingExtraError, require
 from amcast.cli._app import COMMANDS, make_app
 from bench.light import NEEDS, first_programs, pinned
+from tests.cli.cli_harness import Cli
+from tests.foreign_traces import GROUP_OPTIONS, ForeignTrace
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("matplotlib", "numpy", "pandas", "pyarrow", "pyspark", "scipy")
@@ -95,6 +100,40 @@ def test_checking_a_run_loads_numpy_alone(tmp_path: Path) -> None:
     assert amcast_without_extras(tmp_path, "amcast sim --messages 20 --out runs/one").returncode == 0
     done = amcast_without_extras(tmp_path, "amcast check runs/one")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_that_was_imported_is_judged_by_its_names(cli: Cli) -> None:
+    trace = ForeignTrace(300)
+    first, second = trace.neighbours("orders", "stock")
+    trace.swap(["db-3", "db-4", "db-5"], first, second)
+    trace.write(Path("trace"))
+    assert cli("import", "trace", *GROUP_OPTIONS, "--complete", "--out", "runs/theirs").code == 0
+    done = amcast_without_extras(Path.cwd(), "amcast check runs/theirs")
+    assert (done.returncode, done.stderr) == (1, "")
+    words = " ".join(done.stdout.split())
+    assert f"db-1 delivered {first} before {second}" in words
+
+
+def test_a_study_has_its_table_without_extras_and_says_what_the_figure_needs(tmp_path: Path) -> None:
+    options = "-p skeen,fastcast --network lan --clients 2 --messages 10 --seeds 1 --jobs 1 --out out"
+    done = amcast_without_extras(tmp_path, f"amcast sweep {options}")
+    assert done.returncode == 0, done
+    (told,) = done.stderr.splitlines()
+    assert told == ("warning: there is no figure: the figure needs Spark and Matplotlib: pip install 'amcast[report]'")
+    rows = pq.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert [row["protocol"] for row in rows] == ["skeen", "skeen", "fastcast", "fastcast"]
+    assert {row["client_region"] for row in rows} == {None}
+    table = pa_csv.read_csv(tmp_path / "out" / "results.csv").to_pylist()
+    for name in ("latency_at_client_p50_ms", "outstanding", "cpu_us", "verdict"):
+        assert [row[name] for row in table] == [row[name] for row in rows]
+    assert sorted(os.listdir(tmp_path / "out")) == ["cells.jsonl", "results.csv", "results.parquet", "study.json"]
+
+
+@pytest.mark.parametrize("command", ["amcast schema --json", "amcast schema deliveries", "amcast import --help"])
+def test_the_format_of_runs_is_told_without_extras(tmp_path: Path, command: str) -> None:
+    done = amcast_without_extras(tmp_path, command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "deliveries" in done.stdout
 
 
 @pytest.mark.parametrize(("command", "words"), NEEDS.items())

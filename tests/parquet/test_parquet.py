@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amcast.parquet import _bits, _pages, _thrift
-from amcast.parquet.column import TEXT, Column, Encoding
+from amcast.parquet.column import DOUBLE, TEXT, Column, Encoding
 from amcast.parquet.footer import ParquetError, read_footer
 from amcast.parquet.reader import Gathered, read_column
-from amcast.parquet.values import Integers, Lists, Texts, Values
+from amcast.parquet.values import MISSING, Floats, Integers, Lists, Texts, Values
 from amcast.parquet.writer import write_table
 
 NULL = -(1 << 63)
@@ -114,6 +114,27 @@ def test_we_read_what_we_write(tmp_path: Path, rows: int) -> None:
         values[2] = Integers(gaps.values, np.zeros(rows, np.bool_))
     write_table(tmp_path / "t.parquet", COLUMNS, values, ENCODINGS, row_group_rows=32_768)
     assert read_lists(tmp_path / "t.parquet") == as_lists(values)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 1_000])
+def test_doubles_and_texts_that_are_missing(tmp_path: Path, rows: int) -> None:
+    columns = (Column("all", DOUBLE), Column("some", DOUBLE, nullable=True), Column("word", TEXT, nullable=True))
+    columns += (Column("none", TEXT, nullable=True),)
+    rng = np.random.default_rng(rows)
+    numbers, is_there = rng.normal(size=rows), rng.random(rows) < 0.7
+    codes = rng.integers(MISSING, len(WORDS), rows).astype(np.int32)
+    nothing = Texts(np.full(rows, MISSING, np.int32), ())
+    values = [Floats(numbers), Floats(numbers, is_there), Texts(codes, WORDS), nothing]
+    write_table(tmp_path / "t.parquet", columns, values, {}, row_group_rows=300)
+    found = pq.read_table(tmp_path / "t.parquet")
+    found.validate(full=True)
+    assert found.to_pydict() == {
+        "all": numbers.tolist(),
+        "some": [number if there else None for number, there in zip(numbers.tolist(), is_there, strict=True)],
+        "word": [None if code == MISSING else WORDS[code] for code in codes.tolist()],
+        "none": [None] * rows,
+    }
+    assert [str(field.type) for field in found.schema] == [str(column) for column in columns]
 
 
 def test_equal_tables_are_equal_bytes(tmp_path: Path) -> None:

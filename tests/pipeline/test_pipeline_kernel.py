@@ -57,6 +57,17 @@ def check_one(folder: Path, whole_rows_max: int = 0) -> RunReport:
     return report
 
 
+def test_a_proof_passes_nothing_that_the_run_lists_as_unproven(tasks: Tasks, tmp_path: Path) -> None:
+    generate_trace(tmp_path / "run", TraceSpec(deliveries=2_000, groups=3))
+    described = tmp_path / "run" / "run.json"
+    info = msgspec.json.decode(described.read_bytes())
+    described.write_bytes(msgspec.json.encode({**info, "unproven": {"prefix": "why"}}))
+    report = check_one(tmp_path / "run")
+    assert "Judge" not in tasks.kinds, "the proof went through"
+    assert {name for name, verdict in report.properties.items() if verdict != "pass"} == {"prefix"}
+    assert report.reasons == {"prefix": "why"}
+
+
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("name", ["oam", "oam-baseline", "sequencer"])
 def test_what_optimistic_protocols_claim_is_checked_alike(tmp_path: Path, name: str) -> None:

@@ -20,6 +20,7 @@ from amcast.sim import CpuCost, Scenario, SimCluster, SimResult, scenario, simul
 from amcast.sim.faults import KINDS
 from amcast.sim.fuzz import fuzz_one, fuzz_scenario, shrink, violations_of
 from amcast.trace import read_run, write_run
+from amcast.trace.latency import latencies_us
 from amcast.workload import Micro
 from tests.mutants import MUTANTS
 
@@ -247,3 +248,50 @@ def test_a_cluster_names_what_it_does_not_have() -> None:
         cluster.multicast({"g3"}, b"")
     with pytest.raises(UsageError, match=r"no process 'g1\.p1'"):
         cluster.delivered("g1.p1")
+
+
+DELAYS = {  # message delays to two groups: at the client, at the first and at the last replica
+    "skeen": (3, 2, 2),
+    "basecast": (7, 5, 6),
+    "fastcast": (5, 4, 4),
+    "multipaxos": (5, 3, 3),
+    "flexcast": (3, 2, 2),
+    "tree": (3, 2, 2),
+    "oam-baseline": (4, 3, 3),
+    "oam": (4, 3, 3),
+    "sequencer": (4, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_answers_are_recorded_when_the_client_has_all_replies(name: str) -> None:
+    made = scenario(name, "unit", groups=3, clients=1, messages=1, workload=Micro(2, 2), seed=1)
+    found = latencies_us(simulate(made).run())
+    assert tuple(int(took[0]) / made.network.default_us for took in found.values()) == DELAYS[name]
+
+
+def test_every_message_of_a_batch_has_an_answer(tmp_path: Path) -> None:
+    result = simulate(scenario("fastcast", messages=60, outstanding=30, batch=16))
+    run = result.run()
+    assert result.wire_messages < 60 * 6, "messages were batched"
+    assert sorted(run.answers.msg) == sorted(run.multicasts.msg)
+    write_run(tmp_path / "run", result.info, result.recorder)
+    assert read_run(tmp_path / "run").answers.t_us.tolist() == run.answers.t_us.tolist()
+
+
+def test_all_clients_are_in_the_region_that_is_named() -> None:
+    made = scenario("skeen", "wan", groups=1, clients=3, messages=12, workload=Micro(1, 1), client_region="R3")
+    regions = [made.topology().region(client) for client in made.topology().clients]
+    assert regions == ["R3"] * 3
+    took = latencies_us(simulate(made).run())["client"]
+    assert took.min() > 0.7 * 144_000, "each message crosses from R3 to R1 and back"
+    everywhere = replace(made, client_region=None).topology()
+    assert [everywhere.region(client) for client in everywhere.clients] == ["R1", "R2", "R3"]
+
+
+@pytest.mark.parametrize(
+    ("network", "told"), [("wan", "no region 'R9': choose one of R1, R2, R3"), ("lan", "lan has no regions")]
+)
+def test_a_region_that_is_not_there_is_refused(network: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        scenario("skeen", network, client_region="R9")

@@ -43,6 +43,7 @@ def small_recorder() -> Recorder:
     recorder.delivery(2, 2, 1, 5 << SEQ_BITS | 2, 0, 2 << 40, 300)
     recorder.wire(5, 0, "START", 5 << SEQ_BITS | 1, 80, 100, 120)
     recorder.wire(0, 1, "ping", None, 8, 130, None)
+    recorder.answer(5 << SEQ_BITS | 1, 230)
     recorder.fault(3, 250, "crash", "")
     recorder.fault(2, 240, "restored", '{"position": 0}')
     return recorder
@@ -54,7 +55,7 @@ def assert_equal_runs(one: Run, other: Run) -> None:
     assert one.restored == other.restored
     kinds = [[run.wire.kinds[code] for code in run.wire.kind.tolist()] for run in (one, other)]
     assert kinds[0] == kinds[1]
-    for table in ("multicasts", "deliveries", "wire"):
+    for table in ("multicasts", "deliveries", "wire", "answers"):
         left, right = getattr(one, table), getattr(other, table)
         for field in fields(left):
             if (table, field.name) not in {("wire", "kind"), ("wire", "kinds")}:

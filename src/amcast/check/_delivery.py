@@ -7,9 +7,10 @@ import numpy as np
 from ..core import ProcessId
 from ..trace import FINAL
 from ..trace.run import Int64s
+from ..trace.schema import UNKNOWN
 from ._index import ProcessDeliveries, RunIndex
 from ._replicas import Replica, Replicas, excused_gaps, first_difference
-from .report import CUT_SHORT, VIOLATIONS_PER_PROPERTY, Findings, listing
+from .report import CUT_SHORT, NO_SENDERS, VIOLATIONS_PER_PROPERTY, Findings, listing
 
 
 def check_positions(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
@@ -59,7 +60,7 @@ def check_integrity(index: RunIndex, findings: Findings) -> None:
             _check_once(index, deliveries, findings)
         if deliveries.wrong_group is not None:
             row, group = deliveries.wrong_group
-            what = f"as a member of g{group}, which it is not"
+            what = f"as a member of {index.group_name(group)}, which it is not"
             _report_delivery(index, deliveries.process, int(deliveries.message[row]), f" {what}", findings)
 
 
@@ -106,6 +107,8 @@ def check_validity_and_agreement(index: RunIndex, groups: list[Replicas], findin
     missing = _missing(index, groups)
     lacked = np.unique(np.concatenate([np.arange(0), *missing.values()]))
     lacked = lacked[np.argsort(index.row[lacked])]  # in the order of the multicasts table, which is that of time
+    if (index.sender[lacked] == UNKNOWN).any():
+        findings.unknown("validity", NO_SENDERS)
     delivered = np.zeros(len(index.ids), np.bool_)
     for deliveries in index.all_final():
         delivered[deliveries.message] = True
@@ -137,7 +140,7 @@ def _report_lost(index: RunIndex, message: int, processes: list[ProcessId], find
     sender = index.name(int(index.sender[message]))
     what = f"{sender} multicast {index.message_name(message)} to {index.destinations(message)}"
     explanation = f"{what}, but {index.names(processes)} never delivered it"
-    findings.fail("validity", [index.id_of(message)], processes, explanation)
+    findings.fail_by_absence("validity", [index.id_of(message)], processes, explanation)
 
 
 def _report_disagreement(index: RunIndex, message: int, processes: list[ProcessId], findings: Findings) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..trace.schema import UNKNOWN
 from ._index import RunIndex
 from ._replicas import Replica, Replicas
-from .report import Findings
+from .report import NO_NUMBERS, Findings
 
 
 def check_fifo(index: RunIndex, groups: list[Replicas], findings: Findings) -> None:
     if "fifo" not in index.info.claims:
+        return
+    if ((index.seq == UNKNOWN) | (index.sender == UNKNOWN)).any():
+        findings.unknown("fifo", NO_NUMBERS)
         return
     findings.begin("fifo")
     for group in groups:

@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..core import GroupId, MessageId, ProcessId, client_name, message_name, process_label
+from ..core import GroupId, MessageId, ProcessId
 from ..trace import Multicasts
 from ..trace.run import Int64s
-from ..trace.schema import CRASH, RESTART, settled_below
+from ..trace.schema import CRASH, RESTART, UNKNOWN, settled_below
 from .report import listing
 from .source import RunSource
 
@@ -39,11 +39,8 @@ class MessageIndex:
         self.restored = source.restored
         self.delivery_rows = source.delivery_rows
         self._faults = source.faults
-        self._names = {
-            process: process_label(group.id, index)
-            for group in source.info.groups
-            for index, process in enumerate(group.processes)
-        }
+        self._members = {process for group in source.info.groups for process in group.processes}
+        self._names = source.names
         self._number_messages(source.multicasts())
         self._arrange_groups()
 
@@ -76,21 +73,25 @@ class MessageIndex:
     def sender_is_correct(self) -> Bools:
         """A member is correct if the run says so; a client unless it crashed and did not come back.
 
+        Of a sender that the trace does not name nobody can say it, so it does not count as correct.
+
         A client that crashed counts as correct for the messages that it had an answer to: those must not be lost.
         """
         down: dict[ProcessId, int] = {}  # clients that crashed, and below which number their messages are settled
         for fault in self._faults:
-            if fault.what == CRASH and fault.process not in self._names:
+            if fault.what == CRASH and fault.process not in self._members:
                 down[fault.process] = settled_below(fault.detail)
             elif fault.what == RESTART:
                 down.pop(fault.process, None)
-        down |= dict.fromkeys(set(self._names) - self.correct, 0)
+        down |= dict.fromkeys(self._members - self.correct, 0)
+        is_known: Bools = self.sender != UNKNOWN
         if not down:
-            return np.ones(len(self.sender), np.bool_)
+            return is_known
         faulty = np.array(sorted(down), np.int64)
         settled = np.array([down[process] for process in faulty.tolist()], np.int64)
         at = np.minimum(np.searchsorted(faulty, self.sender), len(faulty) - 1)
-        is_correct: Bools = (faulty[at] != self.sender) | (self.seq < settled[at])
+        is_answered = (self.seq < settled[at]) & (self.seq != UNKNOWN)
+        is_correct: Bools = is_known & ((faulty[at] != self.sender) | is_answered)
         return is_correct
 
     # ------------------------------------------------------------------------------------------ words
@@ -99,17 +100,23 @@ class MessageIndex:
         return int(self.ids[message])
 
     def message_name(self, message: int) -> str:
-        return message_name(self.id_of(message))
+        return self.name_of(self.id_of(message))
+
+    def name_of(self, id_: MessageId) -> str:
+        return self._names.message(id_)
 
     def name(self, process: ProcessId) -> str:
-        return self._names.get(process, client_name(process))
+        return self._names.process(int(process))
+
+    def group_name(self, group: GroupId) -> str:
+        return self._names.group(group)
 
     def names(self, processes: list[ProcessId]) -> str:
         return listing([self.name(process) for process in processes])
 
     def destinations(self, message: int) -> str:
         groups = self.dst[self.dst_start[message] : self.dst_start[message + 1]].tolist()
-        return listing([f"g{self.groups[group].id}" for group in groups], limit=8)
+        return listing([self.group_name(self.groups[group].id) for group in groups], limit=8)
 
 
 def _repeated(msg: Int64s) -> list[tuple[MessageId, int]]:

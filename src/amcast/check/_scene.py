@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..core import MessageId, ProcessId, message_name
-from ..trace import FINAL, NULL, Run, process_name
+from ..core import MessageId, ProcessId
+from ..trace import FINAL, NULL, Run
 from ..trace.run import Int64s
-from ..trace.schema import group_of_process
+from ..trace.schema import UNKNOWN, group_of_process
 from ._messages import Bools
 from .report import ABOUT_THE_WIRE, Violation
 
@@ -76,7 +76,7 @@ def make_scene(run: Run, violation: Violation, lanes_max: int) -> Scene:
     return Scene(
         violation.property,
         violation.explanation,
-        [process_name(run.info, process) for process in processes],
+        [run.names().process(process) for process in processes],
         events,
         arrows,
         _missing(run, violation, lane_of, bad),
@@ -87,7 +87,8 @@ def make_scene(run: Run, violation: Violation, lanes_max: int) -> Scene:
 
 def _senders(run: Run, messages: list[MessageId]) -> list[ProcessId]:
     rows = np.flatnonzero(np.isin(run.multicasts.msg, messages))
-    return list(dict.fromkeys(run.multicasts.sender[rows].tolist()))
+    senders = run.multicasts.sender[rows]
+    return list(dict.fromkeys(senders[senders != UNKNOWN].tolist()))
 
 
 def _in_order(run: Run, processes: list[ProcessId]) -> list[ProcessId]:
@@ -115,7 +116,7 @@ def _multicasts(run: Run, violation: Violation, lane_of: dict[ProcessId, int]) -
             int(rows.t_us[row]),
             lane_of[int(rows.sender[row])],
             "multicast",
-            message_name(int(rows.msg[row])),
+            run.names().message(int(rows.msg[row])),
             False,
         )
         for row in np.flatnonzero(np.isin(rows.msg, violation.messages))
@@ -141,13 +142,13 @@ def _deliveries(
             gone_back[process] = None
         kind: EventKind = "final" if rows.kind[row] == FINAL else "optimistic"
         is_bad = kind == "final" and (process, msg) in bad
-        label = message_name(msg)
+        label = run.names().message(msg)
         if violation.property == "timestamps" and rows.ts[row] != NULL:
             label += f" ts {rows.ts[row]}"
         elif violation.property in ("positions", "replicas", "integrity"):
             label += f" at {rows.pos[row]}"
         events.append(Event(t_us, lane_of[process], kind, label, is_bad))
-    names = ", ".join(process_name(run.info, process) for process in gone_back)
+    names = ", ".join(run.names().process(process) for process in gone_back)
     return events, [f"{names}: by positions, since the times of deliveries go back"] if names else []
 
 
@@ -166,7 +167,7 @@ def _missing(
     done = set(zip(rows.process[mine].tolist(), rows.msg[mine].tolist(), strict=True))
     addressed = {(group, msg) for msg in violation.messages for group in _destinations(run, msg)}
     return [
-        (lane_of[process], message_name(msg))
+        (lane_of[process], run.names().message(msg))
         for process, msg in sorted(bad)
         if process in lane_of and (process, msg) not in done and (group_of.get(process), msg) in addressed
     ]
@@ -209,7 +210,7 @@ def _arrow(run: Run, violation: Violation, lane_of: dict[ProcessId, int], row: i
         int(wire.sent_us[row]),
         None if received == NULL else received,
         wire.kinds[wire.kind[row]],
-        "" if msg == NULL else message_name(msg),
+        "" if msg == NULL else run.names().message(msg),
         is_bad,
     )
 

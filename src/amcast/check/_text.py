@@ -22,11 +22,16 @@ def space_time_text(run: Run, violation: Violation) -> str:
     scene = make_scene(run, violation, lanes_max=(_WIDTH - _TIME) // _COLUMN_MIN)
     width = min(20, (_WIDTH - _TIME) // max(1, len(scene.lanes)))
     heading = textwrap.wrap(f"{scene.property}: {scene.explanation}", _WIDTH)
-    names = " " * _TIME + "".join(name.center(width) for name in scene.lanes)
+    names = " " * _TIME + "".join(_cut(name, width - 1).center(width) for name in scene.lanes)
     lines = [*heading, "", names, *_body(scene, width), *_missing_lines(scene, width), "", _LEGEND]
     for note in scene.notes:
         lines += textwrap.wrap(note, _WIDTH)
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _cut(name: str, length: int) -> str:
+    """The end of a long name says more than its beginning: `eu-west/orders/db-7`."""
+    return name if len(name) <= length else "~" + name[1 - length :]
 
 
 def _body(scene: Scene, width: int) -> list[str]:

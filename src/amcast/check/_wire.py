@@ -21,17 +21,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..core import ProcessId, message_name
+from ..core import ProcessId
 from ..trace import NULL
 from ..trace.run import Int64s
+from ..trace.schema import UNKNOWN
 from ._involved import Involved
 from ._messages import Bools, MessageIndex
-from .report import NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
+from .report import NO_SENDERS, NO_WIRE, VIOLATIONS_PER_PROPERTY, Findings
 from .source import RunSource, WireColumns
 
 
 def check_wire(index: MessageIndex, source: RunSource, findings: Findings) -> None:
     claimed = [name for name in _CHECKS if name in index.info.claims]
+    if (index.sender == UNKNOWN).any():  # whoever spoke of a message may be its sender
+        for name in claimed:
+            findings.unknown(name, NO_SENDERS)
+        return
     for name in claimed:
         if source.wire_rows or not source.delivery_rows:
             findings.begin(name)
@@ -90,7 +95,7 @@ class _Wire:
         """The row is about a message that does not concern one end, or both, by this test."""
         message, msg = int(self.message[row]), int(self.msg[row])
         if message < 0:
-            self.report(name, row, [msg], f" about {message_name(msg)}, which nobody multicast")
+            self.report(name, row, [msg], f" about {self.index.name_of(msg)}, which nobody multicast")
             return
         ends = dict.fromkeys(self.ends(row))
         strangers = [end for end in ends if not test(np.array([message]), np.array([end]))[0]]

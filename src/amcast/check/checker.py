@@ -29,7 +29,7 @@ def check_run(run: Run) -> Report:
 def check_source(source: RunSource) -> Report:
     index = RunIndex(source)
     groups = arrange_replicas(index)
-    findings = Findings(source.info.missing)
+    findings = Findings(source.info.missing, unproven=source.info.unproven)
     check_positions(index, groups, findings)
     check_integrity(index, findings)
     check_validity_and_agreement(index, groups, findings)
@@ -45,6 +45,6 @@ def check_source(source: RunSource) -> Report:
 
 def check_wire_only(source: RunSource) -> Report:
     """What the run claims about its wire; deliveries are not read."""
-    findings = Findings(source.info.missing)
+    findings = Findings(source.info.missing, unproven=source.info.unproven)
     check_wire(MessageIndex(source), source, findings)
     return findings.report()

@@ -9,19 +9,20 @@ that nobody has might break any property. What it does show may still be a viola
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from ..core import MessageId, ProcessId
+from ..trace import schema
 
 Verdict = Literal["pass", "fail", "unknown"]
 
-ALWAYS_CHECKED = ("positions", "integrity", "validity", "agreement", "replicas", "prefix", "acyclic")
-ABOUT_THE_WIRE = ("genuine", "minimality", "quasi-genuine", "partially-genuine")
-CHECKED_IF_CLAIMED = ("timestamps", "fifo", *ABOUT_THE_WIRE, "local-order")
-PROPERTIES = ALWAYS_CHECKED + CHECKED_IF_CLAIMED
+PROPERTIES = tuple(each.name for each in schema.PROPERTIES)
+ALWAYS_CHECKED = tuple(each.name for each in schema.PROPERTIES if each.is_always_judged)
+CHECKED_IF_CLAIMED = tuple(each.name for each in schema.PROPERTIES if not each.is_always_judged)
+ABOUT_THE_WIRE = tuple(each.name for each in schema.PROPERTIES if each.needs_wire)
 
 VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the first few tell the story
 
@@ -29,6 +30,8 @@ VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the
 CUT_SHORT = "the run did not come to its end: what is missing might still have come"
 NO_STAMPS = "they are claimed, but no delivery has one"
 NO_WIRE = "the wire was not recorded: nobody can say who spoke to whom"
+NO_SENDERS = "the trace does not say who multicast each message: a sender that crashed owes nothing"
+NO_NUMBERS = "the trace does not say who multicast each message, and as which of its own"
 NOT_KNOWN = "this checker knows no such property"
 _MISSING_NAMED = 3
 
@@ -88,8 +91,9 @@ def not_recorded(missing: Sequence[str]) -> str | None:
 class Findings:
     """The verdicts so far, while checks are at work. A property that failed stays failed.
 
-    `missing` is what was not recorded of the run: if there is any, no property passes. A watch that was stopped goes on
-    with the verdicts, reasons and counts that it had.
+    `missing` is what was not recorded of the run: if there is any, no property passes. `unproven` are properties that
+    the tables of the run can't prove, with the reasons: those don't pass either. A watch that was stopped goes on with
+    the verdicts, reasons and counts that it had.
     """
 
     def __init__(
@@ -98,7 +102,9 @@ class Findings:
         verdicts: dict[str, Verdict] | None = None,
         reasons: dict[str, str] | None = None,
         counts: dict[str, int] | None = None,
+        unproven: Mapping[str, str] | None = None,
     ) -> None:
+        self._unproven = unproven or {}
         self.not_recorded = not_recorded(missing)
         self.verdicts = {} if verdicts is None else verdicts
         self.reasons = {} if reasons is None else reasons
@@ -109,6 +115,8 @@ class Findings:
         """From here on the property holds unless something is found against it."""
         if self.not_recorded is not None:
             self.unknown(name, self.not_recorded)
+        elif name in self._unproven:
+            self.unknown(name, self._unproven[name])
         elif self.verdicts.get(name) != "fail":
             self.verdicts[name] = "pass"
             self.reasons.pop(name, None)
@@ -135,8 +143,9 @@ class Findings:
         self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str
     ) -> None:
         """As `fail`, where the evidence is that some row is not there. If rows are missing it may be one of them."""
-        if self.not_recorded is not None:
-            self.unknown(name, self.not_recorded)
+        reason = self.not_recorded or self._unproven.get(name)
+        if reason is not None:
+            self.unknown(name, reason)
         else:
             self.fail(name, messages, processes, explanation)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core import ProcessId
 from ..trace import Deliveries, Fault, Multicasts, Run, RunInfo
+from ..trace.names import Names
 from ..trace.run import Int32s, Int64s
 
 
@@ -48,6 +49,7 @@ class RunSource:
     multicasts: Callable[[], Multicasts]
     deliveries: Callable[[], Iterator[DeliveryColumns]]  # by process and kind
     wire: Callable[[], Iterator[WireColumns]]  # in the order of the table, in any number of parts
+    names: Names
 
 
 def source_of(run: Run) -> RunSource:
@@ -60,6 +62,7 @@ def source_of(run: Run) -> RunSource:
         lambda: run.multicasts,
         lambda: by_process(run.deliveries),
         lambda: _wire(run),
+        run.names(),
     )
 
 

@@ -21,6 +21,7 @@ from ._parse import parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
+    from ..net.client.trunk import Credentials
     from ..net.local import LocalCluster
     from ..net.trace.collect import CollectReport
     from ..net.wire.control import Status
@@ -313,17 +314,22 @@ def register(app: typer.Typer) -> None:
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
+        client_region: Annotated[
+            str | None, typer.Option(help="The region of the emulated network (`up --network`) in which clients are.")
+        ] = None,
         token: TokenOption = "",
         token_file: TokenFileOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Multicast random messages on a running cluster, and measure throughput and latency.
+        """Multicast random messages on a running cluster, and measure throughput and latency at the client.
 
         Examples:
 
         [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
 
         [bold]amcast load --clients 64 --connections 1[/bold]   all share a connection to each node
+
+        [bold]amcast load --client-region R2[/bold]   on a cluster with [bold]--network wan[/bold]
         """
         from ..net.client.load import run_load
 
@@ -338,7 +344,7 @@ def register(app: typer.Typer) -> None:
                     outstanding=outstanding,
                     connections=connections,
                     workload=parse_workload(destinations, payload),
-                    credentials=cluster.credentials(),
+                    credentials=_placed(cluster, client_region),
                     progress=lambda done: bar.update(task, completed=done),
                 )
             )
@@ -359,6 +365,17 @@ def _json_of(text: str) -> str:
         return json_line(msgspec.json.decode(text, type=dict[str, Any]))
     except (msgspec.DecodeError, RecursionError):
         return json_line({"text": text})
+
+
+def _placed(cluster: LocalCluster, region: str | None) -> Credentials:
+    """With which clients connect that are in this region of the emulated network."""
+    if region is None:
+        return cluster.credentials()
+    latency = cluster.config.latency()
+    if latency is None:
+        raise UsageError("this cluster emulates no distances: start one with --network, or leave out --client-region")
+    latency.check_region(region)
+    return msgspec.structs.replace(cluster.credentials(), region=region)
 
 
 def _is_given(context: typer.Context, parameter: str) -> bool:
@@ -468,7 +485,9 @@ def _show_collected(report: CollectReport, out: Path, state: str = "") -> None:
 
 
 def show_load(result: LoadResult) -> None:
-    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms")
+    from ..trace.latency import AT, CLIENT
+
+    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms", title=f"latency {AT[CLIENT]}")
     latency = {name: f"{value / 1e3:.2f}" for name, value in result.latency_us.items()}
     rate = f"{result.rate:,.0f}"
     made.add_row(f"{result.messages:,}", f"{result.seconds:.2f}", rate, latency["p50"], latency["p99"], latency["max"])

@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Measure message delays in a network where every message takes one unit of time.
 
-        From multicast to the last delivery at a destination; `local` is one destination group, `global` two. Exit
-        code 1 if a protocol takes longer than it claims.
+        It is the latency at the last replica: from multicast to the last delivery at a destination. `local` is one
+        destination group, `global` two. Exit code 1 if a protocol takes longer than it claims.
 
         Examples:
 

@@ -65,6 +65,10 @@ console = SafeConsole()
 errors = SafeConsole(stderr=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+ClientRegionOption = Annotated[
+    str | None,
+    typer.Option(help="The region of the network in which all clients are; all regions in turn if not given."),
+]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] if not given.", metavar="URL")]
 RemoteOption = Annotated[str | None, typer.Option(help="Spark Connect endpoint, sc://host:port.", metavar="URL")]
 

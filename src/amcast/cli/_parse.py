@@ -7,15 +7,11 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
-from ..workload import Micro
+from ..workload import Micro, parse_destinations
 
 
 def parse_workload(destinations: str, payload: int) -> Micro:
-    low, _, high = destinations.partition("-")
-    try:
-        return Micro(int(low), int(high or low), payload)
-    except ValueError:
-        raise UsageError(f"'{destinations}' is no number of destinations: write 2, or 1-3") from None
+    return Micro(*parse_destinations(destinations), payload)
 
 
 def parse_options(pairs: list[str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ._output import (
     EXIT_CODES,
     FAIL,
     UNKNOWN,
+    ClientRegionOption,
     JsonOption,
     coloured,
     console,
@@ -63,6 +64,7 @@ def register(app: typer.Typer) -> None:
             int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
         ] = 0,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
+        client_region: ClientRegionOption = None,
         fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep messages in order.")] = True,
         cpu_us: Annotated[
             float, typer.Option(help="CPU time to receive or send a message; 0: machines are infinitely fast.", min=0)
@@ -95,6 +97,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sim -p basecast --faults crash,loss --seed 7[/bold]
 
+        [bold]amcast sim -p fastcast --network wan --client-region R2[/bold]
+
         [bold]amcast sim -p fastcast -o wrong_guesses=true --destinations 2[/bold]
         """
         if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -111,6 +115,7 @@ def register(app: typer.Typer) -> None:
                 network,
                 groups=groups,
                 clients=clients,
+                client_region=client_region,
                 messages=messages,
                 workload=parse_workload(destinations, payload),
                 outstanding=outstanding,
@@ -141,7 +146,7 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
             status.stop()
     run = result.run()
     report = check_run(run)
-    problems = violations_of(result)
+    problems = violations_of(result, report)
     if out is not None:
         write_run(out, result.info, result.recorder)
     document = summary(result, run) | {

@@ -7,41 +7,34 @@ from typing import Any
 import numpy as np
 
 from ..sim import SimResult
-from ..trace import FINAL, Run
+from ..trace import NULL, Run
+from ..trace.latency import AT, FIRST_REPLICA, distribution_us, latencies_us
+from ..trace.run import Int64s
 from ._output import console, line, table
 
 
-def latencies_us(run: Run) -> dict[int, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Number of destinations -> latencies, from the multicast until the last group delivered.
+def latency_rows(run: Run) -> dict[str, dict[str, Any]]:
+    """Number of destinations -> how many messages all of them delivered, and their latencies.
 
-    A group has delivered when the first of its processes has.
+    The figures in the row itself are those at the first replica; `at` has all three.
     """
-    multicasts, deliveries = run.multicasts, run.deliveries
-    order = np.argsort(multicasts.msg)
-    final = deliveries.kind == FINAL
-    rows = order[np.searchsorted(multicasts.msg, deliveries.msg[final], sorter=order)]
-    key = rows * (int(deliveries.grp.max(initial=0)) + 1) + deliveries.grp[final]
-    keys, inverse = np.unique(key, return_inverse=True)
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(first, inverse, deliveries.t_us[final])
-    last = np.zeros(len(multicasts), np.int64)
-    np.maximum.at(last, keys // (int(deliveries.grp.max(initial=0)) + 1), first)
-    took = last - multicasts.t_us
-    sizes = np.diff(multicasts.dst_start)
-    return {int(size): took[(sizes == size) & (last > 0)] for size in np.unique(sizes)}
+    sizes = np.diff(run.multicasts.dst_start)
+    found = latencies_us(run)
+    rows: dict[str, dict[str, Any]] = {}
+    for size in np.unique(sizes):
+        at = {name: _figures(took[(sizes == size) & (took != NULL)]) for name, took in found.items()}
+        first = at[FIRST_REPLICA]
+        if first is not None:
+            shown = {name: first[name] for name in ("messages", "p50_us", "p95_us", "p99_us")}
+            rows[str(size)] = {**shown, "at": at}
+    return rows
+
+
+def _figures(took: Int64s) -> dict[str, Any] | None:
+    return {"messages": len(took), **distribution_us(took)} if len(took) else None
 
 
 def summary(result: SimResult, run: Run) -> dict[str, Any]:
-    by_size = {
-        str(size): {
-            "messages": len(took),
-            "p50_us": float(np.percentile(took, 50)),
-            "p95_us": float(np.percentile(took, 95)),
-            "p99_us": float(np.percentile(took, 99)),
-        }
-        for size, took in latencies_us(run).items()
-        if len(took)
-    }
     return {
         "run_id": result.info.run_id,
         "protocol": result.info.protocol,
@@ -52,7 +45,7 @@ def summary(result: SimResult, run: Run) -> dict[str, Any]:
         "wire_messages": result.wire_messages,
         "faults_injected": result.faults,
         "simulated_us": result.end_us,
-        "latency_by_destinations": by_size,
+        "latency_by_destinations": latency_rows(run),
     }
 
 
@@ -66,8 +59,10 @@ def show_summary(document: dict[str, Any]) -> None:
             f" in {seconds:.3f} simulated seconds",
         )
     )
-    made = table("destinations", "messages", "p50 ms", "p95 ms", "p99 ms")
+    made = table("destinations", "latency", "messages", "p50 ms", "p95 ms", "p99 ms")
     for size, row in document["latency_by_destinations"].items():
-        times = [f"{row[key] / 1000:.3f}" for key in ("p50_us", "p95_us", "p99_us")]
-        made.add_row(size, str(row["messages"]), *times)
+        for name, figures in row["at"].items():
+            if figures is not None:
+                times = [f"{figures[key] / 1000:.3f}" for key in ("p50_us", "p95_us", "p99_us")]
+                made.add_row(size, AT[name], str(figures["messages"]), *times)
     console.print(made)

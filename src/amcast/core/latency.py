@@ -31,6 +31,15 @@ class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mean = self.one_way_us.get(f"{a} {b}")
         return self.one_way_us.get(f"{b} {a}", self.default_us) if mean is None else mean
 
+    def check_region(self, region: str) -> None:
+        """Raises an error that names the regions, if this is none of them."""
+        if not self.regions:
+            raise UsageError(f"the network {self.name} has no regions: leave out the region, or use another network")
+        if region not in self.regions:
+            raise UsageError(
+                f"the network {self.name} has no region '{region}': choose one of {', '.join(self.regions)}"
+            )
+
     def rtt_max_us(self) -> int:
         """The longest round trip between any two regions, on average."""
         return 2 * max([self.default_us, *self.one_way_us.values()])

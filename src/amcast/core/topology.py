@@ -79,11 +79,18 @@ class Topology:
                 raise UsageError(f"there is no group g{group} to send to: this topology has {known}")
 
 
-def grid(groups: int, replicas: int, clients: int = 0, regions: Sequence[str] = (), spread: bool = True) -> Topology:
+def grid(
+    groups: int,
+    replicas: int,
+    clients: int = 0,
+    regions: Sequence[str] = (),
+    spread: bool = True,
+    client_region: str | None = None,
+) -> Topology:
     """`groups` groups of `replicas` processes, with ids 0, 1, 2, ...; the clients have the ids after them.
 
     With `spread`, the replicas of each group are in different regions, so that the group survives the loss of one;
-    without, all replicas of a group are in the same region.
+    without, all replicas of a group are in the same region. Clients take the regions in turn, unless all are in one.
     """
     if groups < 1 or replicas < 1:
         raise UsageError("a topology needs at least one group and one replica in each")
@@ -96,5 +103,5 @@ def grid(groups: int, replicas: int, clients: int = 0, regions: Sequence[str] = 
             for index, process in enumerate(processes):
                 where[process] = regions[(index if spread else group - 1) % len(regions)]
         for index, client in enumerate(client_ids):
-            where[client] = regions[index % len(regions)]
+            where[client] = regions[index % len(regions)] if client_region is None else client_region
     return Topology(members, client_ids, where)

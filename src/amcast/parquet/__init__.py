@@ -1,4 +1,5 @@
-"""Parquet files of flat tables, read and written with numpy: columns of integers, of text, and of lists of integers.
+"""Parquet files of flat tables, read and written with numpy: columns of integers, of text, and of lists of integers;
+also of doubles, which are written only.
 
 The usual library for Parquet is larger than all else that amcast needs, together. A run needs little of the format, and
 this is all of it. What it writes, every program reads that knows Parquet. It reads what others write: pages of both

@@ -14,7 +14,7 @@ from ._bits import pack_differences, pack_mixed
 from ._pages import DATA, DELTA, DICTIONARY, NUMBERS, PLAIN, RLE, ZSTD
 from ._thrift import struct
 from .column import Column, Encoding
-from .values import Integers, Lists, Texts, Values
+from .values import MISSING, Floats, Integers, Lists, Texts, Values
 
 Ints = npt.NDArray[Any]
 
@@ -40,20 +40,28 @@ class EncodedChunk:
 
 def encode_chunk(column: Column, values: Values, encoding: Encoding) -> EncodedChunk:
     match values:
-        case Integers():
-            return _integers(column, values, encoding)
+        case Integers() | Floats():
+            return _numbers(column, values, encoding)
         case Texts():
-            return _texts(values)
+            return _texts(column, values)
         case Lists():
             return _lists(values, encoding)
 
 
-def _integers(column: Column, integers: Integers, encoding: Encoding) -> EncodedChunk:
-    there = integers.values if integers.present is None else integers.values[integers.present]
-    chunk = EncodedChunk(len(integers), len(integers) - len(there), [])
-    present = np.ones(len(integers), np.bool_) if integers.present is None else integers.present
-    _finish(chunk, _physical(there), encoding, _with_size(pack_mixed(present, 1)) if column.nullable else b"")
+def _numbers(column: Column, numbers: Integers | Floats, encoding: Encoding) -> EncodedChunk:
+    there: Ints = numbers.values if numbers.present is None else numbers.values[numbers.present]
+    chunk = EncodedChunk(len(numbers), len(numbers) - len(there), [])
+    present = np.ones(len(numbers), np.bool_) if numbers.present is None else numbers.present
+    levels = _presence(column, present)
+    if isinstance(numbers, Floats):
+        _add_data(chunk, levels + there.astype("<f8", copy=False).tobytes(), PLAIN)
+    else:
+        _finish(chunk, _physical(there), encoding, levels)
     return chunk
+
+
+def _presence(column: Column, present: npt.NDArray[np.bool_]) -> bytes:
+    return _with_size(pack_mixed(present, 1)) if column.nullable else b""
 
 
 def _physical(values: Ints) -> Ints:
@@ -79,17 +87,20 @@ def _lists(lists: Lists, encoding: Encoding) -> EncodedChunk:
     return chunk
 
 
-def _texts(texts: Texts) -> EncodedChunk:
-    """No text is missing. The dictionary has those that are there, each once."""
-    chunk = EncodedChunk(len(texts), 0, [])
-    used, numbers = _dictionary(texts.codes)
+def _texts(column: Column, texts: Texts) -> EncodedChunk:
+    """The dictionary has those that are there, each once."""
+    present = texts.codes != MISSING
+    levels = _presence(column, present)
+    there = texts.codes[present] if column.nullable else texts.codes
+    chunk = EncodedChunk(len(texts), len(texts) - len(there), [])
+    used, numbers = _dictionary(there)
     words = [texts.words[code].encode() for code in used.tolist()]
     plain = b"".join(len(word).to_bytes(4, "little") + word for word in words)
     if len(used) > _DICTIONARY_MAX:
         spelt = [len(word).to_bytes(4, "little") + word for word in words]
-        _add_data(chunk, b"".join(spelt[number] for number in numbers.tolist()), PLAIN)
+        _add_data(chunk, levels + b"".join(spelt[number] for number in numbers.tolist()), PLAIN)
     else:
-        _add_numbers(chunk, plain, len(words), numbers)
+        _add_numbers(chunk, plain, len(words), numbers, levels)
     return chunk
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 TEXT = "string"
+DOUBLE = "double"
 
 
 class Encoding(Enum):
@@ -18,7 +19,8 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Types have the names that Arrow has for them. This package reads and writes `INTEGERS`, lists of them, `TEXT`."""
+    """Types have the names that Arrow has for them. This package reads and writes `INTEGERS`, lists of
+    them and `TEXT`, and writes `DOUBLE`."""
 
     name: str
     type: str  # of the elements, if it is a column of lists

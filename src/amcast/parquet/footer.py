@@ -16,7 +16,7 @@ _FOOTER_BYTES_MAX = 256 << 20
 _LEAVES_MAX = 10_000
 
 REQUIRED, OPTIONAL, REPEATED = range(3)
-INT32, INT64, BYTE_ARRAY = 1, 2, 6
+INT32, INT64, FLOAT64, BYTE_ARRAY = 1, 2, 5, 6
 
 _PHYSICAL = {0: "bool", 1: "int32", 2: "int64", 3: "timestamp[ns]", 4: "float", 5: "double", 6: "binary"}
 _CONVERTED = {

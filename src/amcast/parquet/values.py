@@ -11,6 +11,8 @@ import numpy.typing as npt
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
+MISSING = -1
+
 INTEGERS = {name: np.dtype(name) for name in ("int8", "int16", "int32", "int64")}
 
 
@@ -26,10 +28,21 @@ class Integers:
 
 
 @dataclass(frozen=True, slots=True)
+class Floats:
+    """As `Integers`, for columns of doubles. They are only written: no table of a run has any."""
+
+    values: npt.NDArray[np.float64]
+    present: npt.NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
 class Texts:
     """Each text is kept once."""
 
-    codes: Int32s  # indices into words
+    codes: Int32s  # indices into words; if the column is nullable, MISSING where there is no text
     words: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -45,4 +58,4 @@ class Lists:
         return len(self.start) - 1
 
 
-Values = Integers | Texts | Lists
+Values = Integers | Floats | Texts | Lists

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ._encode import CODEC, EncodedChunk, encode_chunk
 from ._thrift import I16, I64, Encoded, struct
-from .column import TEXT, Column, Encoding
-from .footer import BYTE_ARRAY, INT32, INT64, MAGIC, OPTIONAL, REPEATED, REQUIRED
-from .values import Integers, Lists, Texts, Values
+from .column import DOUBLE, TEXT, Column, Encoding
+from .footer import BYTE_ARRAY, FLOAT64, INT32, INT64, MAGIC, OPTIONAL, REPEATED, REQUIRED
+from .values import Floats, Integers, Lists, Texts, Values
 
 # Readers in Java want a version and a build, and believe statistics if they know who wrote them.
 _CREATED_BY = b"amcast version 1.0.0 (build 1)"
 _VERSION = 2
 _UTF8, _LIST = 0, 3  # converted types, for older readers
 _BITS = {"int8": 8, "int16": 16}
+_PHYSICAL = {TEXT: BYTE_ARRAY, DOUBLE: FLOAT64, "int64": INT64}  # all smaller integers have 32 bits
 _EMPTY = struct({})
 
 
@@ -28,32 +29,45 @@ def write_table(
     row_group_rows: int,
 ) -> None:
     """Replaces the file. A column that has no encoding is written plainly."""
+    with path.open("wb") as file:
+        write_to(file, columns, values, encodings, row_group_rows)
+
+
+def write_to(
+    file: BinaryIO,
+    columns: Sequence[Column],
+    values: Sequence[Values],
+    encodings: Mapping[str, Encoding],
+    row_group_rows: int,
+) -> None:
+    """As `write_table`, into a file that is open and empty."""
     rows = len(values[0])
     assert all(len(part) == rows for part in values), "columns have the same length"
     groups: list[Encoded] = []
-    with path.open("wb") as file:
-        at = file.write(MAGIC)
-        for start in range(0, rows, row_group_rows):
-            stop = min(start + row_group_rows, rows)
-            parts = [_slice(part, start, stop) for part in values]
-            chunks = [
-                encode_chunk(column, part, encodings.get(column.name, Encoding.PLAIN))
-                for column, part in zip(columns, parts, strict=True)
-            ]
-            group_at = at
-            described = []
-            for column, chunk in zip(columns, chunks, strict=True):
-                described.append(_describe(column, chunk, at))
-                at += file.write(chunk.dictionary) + file.write(chunk.data)
-            groups.append(_row_group(described, chunks, stop - start, group_at, at - group_at, len(groups)))
-        footer = _footer(columns, rows, groups)
-        file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+    at = file.write(MAGIC)
+    for start in range(0, rows, row_group_rows):
+        stop = min(start + row_group_rows, rows)
+        parts = [_slice(part, start, stop) for part in values]
+        chunks = [
+            encode_chunk(column, part, encodings.get(column.name, Encoding.PLAIN))
+            for column, part in zip(columns, parts, strict=True)
+        ]
+        group_at = at
+        described = []
+        for column, chunk in zip(columns, chunks, strict=True):
+            described.append(_describe(column, chunk, at))
+            at += file.write(chunk.dictionary) + file.write(chunk.data)
+        groups.append(_row_group(described, chunks, stop - start, group_at, at - group_at, len(groups)))
+    footer = _footer(columns, rows, groups)
+    file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
 
 def _slice(values: Values, start: int, stop: int) -> Values:
     match values:
         case Integers(numbers, present):
             return Integers(numbers[start:stop], None if present is None else present[start:stop])
+        case Floats(floats, present):
+            return Floats(floats[start:stop], None if present is None else present[start:stop])
         case Texts(codes, words):
             return Texts(codes[start:stop], words)
         case Lists(starts, numbers):
@@ -61,7 +75,7 @@ def _slice(values: Values, start: int, stop: int) -> Values:
 
 
 def _physical(column: Column) -> int:
-    return BYTE_ARRAY if column.type == TEXT else INT64 if column.type == "int64" else INT32
+    return _PHYSICAL.get(column.type, INT32)
 
 
 def _path(column: Column) -> list[bytes]:

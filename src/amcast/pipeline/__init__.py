@@ -5,6 +5,7 @@ It knows the tables of a run (`trace`) and how they are judged (`check`), and no
 
 from . import _required  # noqa: F401, before all that imports Spark
 from .checks import RunReport
+from .importing import import_on_spark
 from .ingest import Quarantined, Runs, check_runs, read_runs, violations
 from .spark import running_spark, spark_session, stop_spark
 from .tracegen import TraceSpec, generate_trace
@@ -16,6 +17,7 @@ __all__ = [
     "TraceSpec",
     "check_runs",
     "generate_trace",
+    "import_on_spark",
     "read_runs",
     "running_spark",
     "spark_session",

@@ -16,10 +16,10 @@ _TYPES = {"int8": pa.int8(), "int32": pa.int32(), "int64": pa.int64(), "string":
 
 @cache
 def arrow_schema(schema: Schema) -> pa.Schema:
-    return pa.schema([pa.field(column.name, _arrow_type(column), column.nullable) for column in schema.columns])
+    return pa.schema([pa.field(column.name, arrow_type(column), column.nullable) for column in schema.columns])
 
 
-def _arrow_type(column: Column) -> pa.DataType:
+def arrow_type(column: Column) -> pa.DataType:
     kind = _TYPES[column.type]
     return pa.list_(pa.field("element", kind, nullable=False)) if column.is_list else kind
 

@@ -15,18 +15,11 @@ from ..trace.limits import GroupSize, row_groups_problem
 from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
 from ._arrow import columns_in
 from ._errors import first_line
-from .files import FileInfo, RunFiles
+from .files import FileInfo, RunFiles, filesystem_of
 
 
 class BadRunError(Exception):
     """Why a folder can't be checked."""
-
-
-def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
-    if "://" not in uri and not uri.startswith("file:"):
-        return fs.LocalFileSystem(), uri
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    return filesystem, path
 
 
 def inspect_run(uri: str) -> RunFiles:

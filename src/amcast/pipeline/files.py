@@ -5,8 +5,12 @@ Tasks get it as one JSON string for each run.
 
 from __future__ import annotations
 
-import msgspec
+from functools import partial
 
+import msgspec
+from pyarrow import fs
+
+from ..trace.names import NAMES_FOLDER, Names, Open, names_in
 from ..trace.schema import RunInfo
 
 # Spark's Parquet reader does not verify the checksums of pages unless it is told to.
@@ -40,6 +44,23 @@ class RunFiles(msgspec.Struct, frozen=True):
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
+
+
+def filesystem_of(uri: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in uri and not uri.startswith("file:"):
+        return fs.LocalFileSystem(), uri
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def names_of(files: RunFiles) -> Names:
+    return Names(files.info, names_in(partial(_opened, files.path)))
+
+
+def _opened(uri: str, table: str) -> list[Open]:
+    filesystem, path = filesystem_of(uri)
+    entries = filesystem.get_file_info(fs.FileSelector(f"{path}/{NAMES_FOLDER}/{table}"))
+    return [partial(filesystem.open_input_file, name) for name in sorted(entry.path for entry in entries)]
 
 
 def decode_files(text: str) -> RunFiles:

@@ -24,10 +24,10 @@ from ..core import UsageError
 from ..parquet.column import Column
 from ..trace.schema import RUN_FILE, TABLES, Schema
 from ._errors import SPARK_ERRORS, first_line, was_stopped
-from ._inspect import BadRunError, filesystem_of, inspect_run
+from ._inspect import BadRunError, inspect_run
 from .checks.checker import check_files, violations_frame
 from .checks.report import RunReport
-from .files import READ_OPTIONS, RunFiles, decode_files
+from .files import READ_OPTIONS, RunFiles, decode_files, filesystem_of
 
 _DEPTH_MAX = 4  # of folders in folders that are searched for runs
 _RUNS_A_TASK = 50

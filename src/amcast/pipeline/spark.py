@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession as SparkSession  # also for packages that import nothing of Spark's
 
 from ..core import UsageError
 from ._errors import first_line, was_stopped

@@ -164,14 +164,17 @@ def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[st
     return {} if spec.fuzz_options is None else spec.fuzz_options(groups, is_adverse, own)
 
 
-def violations_of(result: SimResult) -> tuple[Violation, ...]:
-    """What is wrong with a run: a broken invariant, a violated property, or no end."""
+def violations_of(result: SimResult, report: Report | None = None) -> tuple[Violation, ...]:
+    """What is wrong with a run: a broken invariant, a violated property, or no end.
+
+    `report` is what the checker says of the run, if somebody has asked it already.
+    """
     if result.broken is not None:
         name = result.scenario.topology().name
         broken = result.broken
         where = name(broken.process) if broken.process >= 0 else "a process"
         return (Violation("invariant", [], [broken.process], f"at {broken.t_us} us {where}: {broken.what}"),)
-    report: Report = check_run(result.run())
+    report = report or check_run(result.run())
     if report.violations:
         return tuple(report.violations)
     if not result.complete:

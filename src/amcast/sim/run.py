@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ..core import GroupId, MessageId, Process, ProcessId, Wire, app_message, sender_of
+from ..core import AppMessage, GroupId, MessageId, Process, ProcessId, Wire, app_message, sender_of
 from ..description import describe
-from ..protocols import ProtocolSpec
+from ..protocols import ProtocolSpec, Reply
 from ..trace import Recorder, Run, RunInfo
 from ..workload import LoadClient, LyingClient
 from .engine import EventLoop
@@ -56,6 +56,17 @@ class SimResult:
     def run(self) -> Run:
         """The trace, for `amcast.check.check_run`."""
         return self.recorder.run(self.info)
+
+
+class WatchedClient(LoadClient):
+    """Tells the watch which messages are answered. It has no clock of its own: one that is skewed would lie."""
+
+    watch: Watch
+
+    def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
+        completed = super().on_reply(sender, reply)
+        self.watch.saw_answers(completed)
+        return completed
 
 
 class Simulation:
@@ -126,7 +137,9 @@ class Simulation:
             def build_client(starts: int) -> Process:
                 rng = self._rng("client", process, starts)
                 config = scenario.client_config()
-                return LoadClient(process, topology, spec, config, scenario.workload, load, rng, replica_config)
+                client = WatchedClient(process, topology, spec, config, scenario.workload, load, rng, replica_config)
+                client.watch = self.watch
+                return client
 
             return build_client
 

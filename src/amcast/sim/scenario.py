@@ -32,6 +32,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reads_us: int = 0  # each member reads so often, on average; 0: never
     workload: Micro = Micro()  # which groups messages go to, and how large they are
     network: Latency
+    client_region: str | None = None  # where all clients are; None: in all regions, in turn
     fifo: bool = True  # links keep the order of messages
     cpu: CpuCost = CpuCost()
     sync_us: int = 0  # how long the disk takes
@@ -52,7 +53,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def topology(self) -> Topology:
         """The processes and clients, in groups and regions."""
-        return grid(self.groups, self.replicas, self.clients, self.network.regions, self.network.spread)
+        return grid(
+            self.groups, self.replicas, self.clients, self.network.regions, self.network.spread, self.client_region
+        )
 
     def replica_config(self) -> ReplicaConfig:
         """The configuration of the protocol's processes; `options` that do not suit it are refused."""
@@ -106,6 +109,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.member_messages and (not self.interval_us or self._loses_messages()):
             raise UsageError("members multicast at an interval, and never twice: set one, and no faults but clock skew")
+        if self.client_region is not None:
+            self.network.check_region(self.client_region)
         topology = self.topology()
         self.workload.check(topology)
         self.replica_config()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -155,6 +155,11 @@ class Watch:
         self._recorder.delivery(process, group, position, message.id, kind, ts, self._loop.now)
         if self.listener is not None:
             self.listener(process, message, kind == OPTIMISTIC)
+
+    def saw_answers(self, messages: Sequence[AppMessage]) -> None:
+        """A client has the replies of all destination groups of these messages."""
+        for message in messages:
+            self._recorder.answer(message.id, self._loop.now)
 
     def saw_restart(self, process: ProcessId) -> None:
         self.reads.pop(process, None)

@@ -1,4 +1,4 @@
-"""The trace of a run, four tables of what it did: recorded while it goes on, written as one folder, read back.
+"""The trace of a run, tables of what it did: recorded while it goes on, written as one folder, read back.
 
 Readers trust nothing in a folder, since other programs write such folders too. Nodes use the words of `schema` and
 `packing` alone, and do not load numpy.
@@ -14,7 +14,7 @@ from .schema import FINAL, NULL, OPTIMISTIC, TABLES, Fault, GroupInfo, RunInfo, 
 if TYPE_CHECKING:
     from .reader import read_run, read_run_info
     from .recorder import Recorder
-    from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run
+    from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run
     from .writer import GrowingRun, write_run
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "NULL",
     "OPTIMISTIC",
     "TABLES",
+    "Answers",
     "Deliveries",
     "Fault",
     "GroupInfo",
@@ -42,7 +43,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     dict.fromkeys(("read_run", "read_run_info"), "reader")
-    | dict.fromkeys(("Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
+    | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
     | dict.fromkeys(("GrowingRun", "write_run"), "writer")
     | {"Recorder": "recorder"},
 )

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..parquet.reader import Gathered
 from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
-from .run import Deliveries, Multicasts, WireRows
-from .schema import DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
+from .run import Answers, Deliveries, Multicasts, WireRows
+from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
 
 
 def multicast_values(rows: Multicasts) -> list[Values]:
@@ -33,7 +33,11 @@ def fault_values(faults: Sequence[Fault]) -> list[Values]:
     return _values(FAULTS, {**numbers, **texts})
 
 
-def _fields(rows: Multicasts | Deliveries | WireRows) -> dict[str, Any]:
+def answer_values(rows: Answers) -> list[Values]:
+    return _values(ANSWERS, _fields(rows))
+
+
+def _fields(rows: Multicasts | Deliveries | WireRows | Answers) -> dict[str, Any]:
     return {field.name: getattr(rows, field.name) for field in fields(rows)}
 
 
@@ -78,6 +82,10 @@ def faults_of(columns: Mapping[str, Gathered]) -> list[Fault]:
     process, t_us = (columns[name].integers().tolist() for name in ("process", "t_us"))
     what, detail = (_spelt(columns[name].texts()) for name in ("what", "detail"))
     return [Fault(*row) for row in zip(process, t_us, what, detail, strict=True)]
+
+
+def answers_of(columns: Mapping[str, Gathered]) -> Answers:
+    return Answers(**{name: column.integers() for name, column in columns.items()})
 
 
 def _spelt(texts: Texts) -> list[str]:

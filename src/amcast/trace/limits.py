@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..parquet.footer import Footer
+
 ROW_GROUP_ROWS = 32 * 1024  # as they are written
 
 ROWS_MAX = 20_000_000  # of a run that is read into memory; and of a row group, which is always read at once
@@ -18,6 +20,16 @@ _GROUP_BYTES_MAX = 2 << 30  # of a row group, when it is decompressed
 class GroupSize(NamedTuple):
     values: int  # of the column that has most
     bytes: int  # of all columns, when they are decompressed
+
+
+def group_sizes(footer: Footer) -> list[GroupSize]:
+    return [
+        GroupSize(
+            max([group.rows, *(chunk.values for chunk in group.chunks)]),
+            sum(chunk.bytes_unpacked for chunk in group.chunks),
+        )
+        for group in footer.groups
+    ]
 
 
 def row_groups_problem(groups: Iterable[GroupSize]) -> str | None:

@@ -15,8 +15,9 @@ from ..core import UsageError
 from ..parquet.footer import Footer, read_footer
 from ..parquet.reader import Gathered, read_column
 from . import limits
-from ._convert import deliveries_of, faults_of, multicasts_of, wire_of
-from .limits import TEXT_BYTES_MAX, GroupSize, row_groups_problem
+from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, wire_of
+from .limits import TEXT_BYTES_MAX, group_sizes, row_groups_problem
+from .names import names_in_folder
 from .run import Run, make_run
 from .schema import NULL, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
 
@@ -40,7 +41,9 @@ def read_run(path: str | Path) -> Run:
         deliveries_of(tables["deliveries"]),
         wire_of(tables["wire"]),
         faults_of(tables["faults"]),
+        answers_of(tables["answers"]),
         where=str(folder),
+        look_up=names_in_folder(folder),
     )
 
 
@@ -94,7 +97,7 @@ def _read_footer(path: Path, schema: Schema, rows: int) -> Footer:
             f"{path}: the run has more than {limits.ROWS_MAX:,} rows, too many for the memory of one program;"
             " use --engine spark"
         )
-    problem = columns_problem(footer.columns, schema) or row_groups_problem(_group_sizes(footer))
+    problem = columns_problem(footer.columns, schema) or row_groups_problem(group_sizes(footer))
     if problem is not None:
         raise UsageError(f"{path}: {problem}")
     return footer
@@ -123,16 +126,6 @@ def _whole(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # corrupt bytes may be wrong in more ways than there are words for
         raise UsageError(f"{path}: not a whole Parquet file ({_first_line(error)}); {_AGAIN}") from error
-
-
-def _group_sizes(footer: Footer) -> list[GroupSize]:
-    return [
-        GroupSize(
-            max([group.rows, *(chunk.values for chunk in group.chunks)]),
-            sum(chunk.bytes_unpacked for chunk in group.chunks),
-        )
-        for group in footer.groups
-    ]
 
 
 def _first_line(error: BaseException) -> str:

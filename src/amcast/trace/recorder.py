@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core import GroupId, MessageId, ProcessId
 from .packing import DELIVERY, MULTICAST, WIRE, packer
-from .run import Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
+from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
 from .schema import NULL, Fault, RunInfo
 
 _pack_multicast = packer(MULTICAST)
@@ -34,6 +34,7 @@ class Recorder:
         self._wire = bytearray()
         self._kinds: dict[str, int] = {}
         self._faults: list[Fault] = []
+        self._answers = array("q")  # message, time, message, time, ...
 
     def multicast(
         self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
@@ -83,12 +84,21 @@ class Recorder:
     def fault(self, process: ProcessId, t_us: int, what: str, detail: str) -> None:
         self._faults.append(Fault(process, t_us, what, detail))
 
+    def answer(self, msg: MessageId, t_us: int) -> None:
+        """The sender has the replies of all destination groups."""
+        self._answers.extend((msg, t_us))
+
     def tables(self) -> Tables:
-        return Tables(self._multicast_columns(), self._delivery_columns(), self._wire_columns(), tuple(self._faults))
+        return Tables(*self._all_columns())
 
     def run(self, info: RunInfo) -> Run:
         """The run as the checks read it, without a file in between."""
-        return make_run(info, self._multicast_columns(), self._delivery_columns(), self._wire_columns(), self._faults)
+        return make_run(info, *self._all_columns())
+
+    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers]:
+        pairs = np.array(self._answers, np.int64).reshape(-1, 2)
+        answers = Answers(pairs[:, 0].copy(), pairs[:, 1].copy())
+        return self._multicast_columns(), self._delivery_columns(), self._wire_columns(), list(self._faults), answers
 
     # Columns are copies: a bytearray can't grow while a numpy array is a view of it.
 

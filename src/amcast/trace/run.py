@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
+from .names import LookUp, Names
 from .packing import Row
 from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, Fault, RunInfo, info_problem, restored_position
 
@@ -71,13 +72,28 @@ class WireRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """When the sender of a message had the replies of all its destination groups."""
+
+    msg: Int64s
+    t_us: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Tables:
-    """The four tables of a run, or what is new in them: rows in the order of recording."""
+    """The tables of a run, or what is new in them: rows in the order of recording."""
 
     multicasts: Multicasts
     deliveries: Deliveries
     wire: WireRows
     faults: Sequence[Fault]
+    answers: Answers = NO_ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,11 @@ class Run:
     wire: WireRows
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
+    answers: Answers = NO_ANSWERS
+    look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
+
+    def names(self) -> Names:
+        return Names(self.info, self.look_up)
 
 
 def make_run(
@@ -96,7 +117,9 @@ def make_run(
     deliveries: Deliveries,
     wire: WireRows,
     faults: list[Fault],
+    answers: Answers = NO_ANSWERS,
     where: str = "the run in memory",
+    look_up: LookUp | None = None,
 ) -> Run:
     """A run whose tables fit its description; else an error, in which `where` is the name of the run."""
     problem = info_problem(info)
@@ -106,7 +129,7 @@ def make_run(
     check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, look_up)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The contract with every other program: what `run.json` holds, and the columns of the four tables.
+"""The contract with every other program: what `run.json` holds, and the columns of the tables.
 
 A run is one folder: `run.json`, and for each table a folder of Parquet files. Readers refuse columns with other names
 or types than those below. `RunInfo` has a field for all that the checks need; whatever else describes the run (its
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,57 +40,184 @@ class Schema:
         return [column.name for column in self.columns]
 
 
-MULTICASTS = Schema(
-    (
-        Column("msg", "int64"),
-        Column("sender", "int64"),
-        Column("client_seq", "int64"),
-        Column("dst", "int32", is_list=True),
-        Column("t_us", "int64"),
-        Column("bytes", "int32"),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedColumn(Column):
+    """A column of a run. What is said here is what `amcast schema` and docs/trace-format.md print."""
+
+    meaning: str
+    names: Literal["process", "group", "message"] | None = None  # whose number it is: importers take names for these
+    also: str = ""  # another name that importers take for it
+    absent: str | None = None  # what importers do where a file has no such column; None: they refuse the file
+    may_be_blank: bool = False  # for importers: single cells may be empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Schema):
+    name: str
+    meaning: str
+    columns: tuple[DescribedColumn, ...]
+    is_optional: bool = False  # the wire can be off, most runs have no faults, clients of clusters no trace
+
+    def column(self, name: str) -> DescribedColumn:
+        return next(column for column in self.columns if column.name == name)
+
+
+UNKNOWN = -1  # in `sender` and `client_seq`, where the trace does not say it
+
+_NO_TIME = "all times are 0"
+
+FORMAT: tuple[Table, ...] = (
+    Table(
+        name="multicasts",
+        meaning="What was multicast: one row for each message.",
+        columns=(
+            DescribedColumn(
+                "msg", "int64", meaning="the message; no two have the same", names="message", also="message"
+            ),
+            DescribedColumn(
+                "sender",
+                "int64",
+                meaning=f"the client or process that multicast it; {UNKNOWN} if that is not known",
+                names="process",
+                absent="senders are unknown: a lost message makes validity unknown, and FIFO order is not judged",
+                may_be_blank=True,
+            ),
+            DescribedColumn(
+                "client_seq",
+                "int64",
+                meaning=f"its number among the messages of its sender, 0, 1, 2, ...; {UNKNOWN} if that is not known",
+                absent="FIFO order is not judged",
+                may_be_blank=True,
+            ),
+            DescribedColumn(
+                "dst",
+                "int32",
+                is_list=True,
+                meaning="the groups that it is addressed to, at least one, none twice",
+                names="group",
+            ),
+            DescribedColumn(
+                "t_us", "int64", meaning="when it was multicast, in microseconds", also="time", absent=_NO_TIME
+            ),
+            DescribedColumn("bytes", "int32", meaning="the size of its payload", absent="0"),
+        ),
+    ),
+    Table(
+        name="deliveries",
+        meaning="Who delivered what: one row for each delivery of a message by a process.",
+        columns=(
+            DescribedColumn("process", "int32", meaning="who delivered it", names="process"),
+            DescribedColumn(
+                "grp",
+                "int32",
+                meaning="the group that it did so for, its own",
+                names="group",
+                also="group",
+                absent="the group that is declared for the process; else `g1` of a process `g1.p0`",
+            ),
+            DescribedColumn(
+                "pos",
+                "int64",
+                meaning="where it stands among the deliveries of the process (of that kind): 0, 1, 2, ...",
+                also="position",
+                absent="the order of the rows is taken, and the property positions is unknown",
+            ),
+            DescribedColumn("msg", "int64", meaning="the message", names="message", also="message"),
+            DescribedColumn(
+                "kind", "int8", meaning=f"{FINAL}: final, {OPTIMISTIC}: optimistic", absent="all are final"
+            ),
+            DescribedColumn(
+                "ts",
+                "int64",
+                meaning="the timestamp that the protocol ordered it by, if it has one",
+                nullable=True,
+                absent="there are none",
+                may_be_blank=True,
+            ),
+            DescribedColumn(
+                "t_us",
+                "int64",
+                meaning="when it was delivered, in microseconds",
+                also="time",
+                absent=f"{_NO_TIME}, and local order is unknown",
+            ),
+        ),
+    ),
+    Table(
+        name="wire",
+        meaning="Who sent what to whom: one row for each message between processes. Claims about the wire need it.",
+        columns=(
+            DescribedColumn("src", "int64", meaning="the sending process or client", names="process"),
+            DescribedColumn("dst", "int64", meaning="the receiving process or client", names="process"),
+            DescribedColumn("kind", TEXT, meaning="the kind of wire message, such as START", absent="empty"),
+            DescribedColumn(
+                "msg",
+                "int64",
+                meaning="the multicast message that it is about, if it is about one",
+                nullable=True,
+                names="message",
+                also="message",
+                absent="none is about a message, and claims about the wire can't pass",
+                may_be_blank=True,
+            ),
+            DescribedColumn("bytes", "int32", meaning="its size", absent="0"),
+            DescribedColumn(
+                "sent_us", "int64", meaning="when it was sent, in microseconds", also="sent", absent=_NO_TIME
+            ),
+            DescribedColumn(
+                "received_us",
+                "int64",
+                meaning="when it was received, in microseconds; null if it never was",
+                nullable=True,
+                also="received",
+                absent="null",
+                may_be_blank=True,
+            ),
+        ),
+        is_optional=True,
+    ),
+    Table(
+        name="faults",
+        meaning="What went wrong: one row for each fault.",
+        columns=(
+            DescribedColumn("process", "int64", meaning="the process or client that it happened to", names="process"),
+            DescribedColumn("t_us", "int64", meaning="when, in microseconds", also="time", absent=_NO_TIME),
+            DescribedColumn(
+                "what",
+                TEXT,
+                meaning=f"`{CRASH}`, `{RESTART}`, `{RESTORED}` (handed state instead of messages), or any other word",
+            ),
+            DescribedColumn(
+                "detail",
+                TEXT,
+                meaning=f'more about it; of `{RESTORED}` {{"position": N}}, from which it delivers on;'
+                f" of a client's `{CRASH}`"
+                ' it may be {"settled": N}: its messages 0 to N-1 had been answered',
+                absent="empty",
+                may_be_blank=True,
+            ),
+        ),
+        is_optional=True,
+    ),
+    Table(
+        name="answers",
+        meaning="When messages were answered: one row for each. Only the latency at the client needs it.",
+        columns=(
+            DescribedColumn("msg", "int64", meaning="the message", names="message", also="message"),
+            DescribedColumn(
+                "t_us",
+                "int64",
+                meaning="when its sender had the replies of all its destination groups, in microseconds",
+                also="time",
+            ),
+        ),
+        is_optional=True,
+    ),
 )
 
-DELIVERIES = Schema(
-    (
-        Column("process", "int32"),
-        Column("grp", "int32"),
-        Column("pos", "int64"),  # 0, 1, 2... of each process and kind
-        Column("msg", "int64"),
-        Column("kind", "int8"),
-        Column("ts", "int64", nullable=True),
-        Column("t_us", "int64"),
-    )
-)
-
-WIRE = Schema(
-    (
-        Column("src", "int64"),
-        Column("dst", "int64"),
-        Column("kind", TEXT),
-        Column("msg", "int64", nullable=True),
-        Column("bytes", "int32"),
-        Column("sent_us", "int64"),
-        Column("received_us", "int64", nullable=True),
-    )
-)
-
-FAULTS = Schema(
-    (
-        Column("process", "int64"),
-        Column("t_us", "int64"),
-        Column("what", TEXT),
-        Column("detail", TEXT),
-    )
-)
-
-TABLES: dict[str, Schema] = {
-    "multicasts": MULTICASTS,
-    "deliveries": DELIVERIES,
-    "wire": WIRE,
-    "faults": FAULTS,
-}
-OPTIONAL_TABLES = frozenset({"wire", "faults"})  # wire can be off, and most runs have no faults
+TABLES: dict[str, Table] = {table.name: table for table in FORMAT}
+MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS = FORMAT
+OPTIONAL_TABLES = frozenset(table.name for table in FORMAT if table.is_optional)
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
 
@@ -125,9 +252,61 @@ class Fault:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Property:
+    """What a run can be judged by. A claim is the name of one."""
+
+    name: str
+    meaning: str
+    is_always_judged: bool = False  # else only if `claims` has it
+    needs_wire: bool = False
+
+
+PROPERTIES: tuple[Property, ...] = (
+    Property("positions", "each process numbers its deliveries 0, 1, 2, ... without a gap", True),
+    Property(
+        "integrity", "each process delivers a message at most once, and only if it was multicast to its group", True
+    ),
+    Property("validity", "what a correct sender multicast is delivered by all correct destinations", True),
+    Property("agreement", "what one process delivered is delivered by all correct destinations", True),
+    Property("replicas", "the processes of a group deliver the same messages at the same positions", True),
+    Property("prefix", "no two processes deliver two messages in opposite orders, or each one without the other", True),
+    Property("acyclic", "what all processes delivered, taken together, has no cycle: one total order extends it", True),
+    Property(
+        "timestamps",
+        "each message has one timestamp, no two the same, rising at every process; also judged if any delivery has one",
+    ),
+    Property("fifo", "each process delivers the messages of a sender in the order of `client_seq`, none left out"),
+    Property("genuine", "only the sender and the destinations of a message take steps for it", needs_wire=True),
+    Property(
+        "minimality", "who sends or receives anything about a message is involved in some message", needs_wire=True
+    ),
+    Property(
+        "quasi-genuine",
+        "as genuine, but groups that may send to a destination (`senders_to` in run.json) take part too",
+        needs_wire=True,
+    ),
+    Property(
+        "partially-genuine",
+        "for a message to a single group, only its sender and that group take steps",
+        needs_wire=True,
+    ),
+    Property("local-order", "no process delivers a message optimistically after it delivered it for good"),
+)
+
+
 class GroupInfo(msgspec.Struct, frozen=True):
     id: GroupId
     processes: tuple[ProcessId, ...]  # the first one is called p0, the next p1
+
+
+class NamesInfo(msgspec.Struct, frozen=True):
+    """What a foreign system calls its groups and processes, by number, and whether the folder `names` has more."""
+
+    groups: dict[GroupId, str] = {}
+    processes: dict[ProcessId, str] = {}  # members of groups
+    clients: bool = False  # names/clients has the names of clients
+    messages: bool = False  # names/messages has those of messages; else their numbers are their names
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,10 +318,41 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     correct: tuple[ProcessId, ...]  # processes that must have delivered everything
     claims: tuple[str, ...] = ()  # names of the properties that the protocol promises
     missing: tuple[str, ...] = ()  # what should have been recorded and was not, in words: "no trace of g2.p0"
+    unproven: dict[str, str] = {}  # properties that the tables can break but not prove, and why
+    names: NamesInfo | None = None
     extra: dict[str, Any] = {}
 
 
+FIELDS: dict[str, str] = {
+    "run_id": "what the run is called",
+    "protocol": "the protocol or system that made it, any word",
+    "seed": "of a simulated run, else 0",
+    "complete": "true: it ended by itself, and what is not delivered now never will be. Else validity and agreement are"
+    " unknown",
+    "groups": "each group's number and its processes; the first process is called p0. Groups are disjoint",
+    "correct": "the processes that must have delivered everything: those that did not crash for good",
+    "claims": "properties that are promised, besides those that are always judged",
+    "missing": "what should have been recorded and was not, in words. Then no property passes",
+    "unproven": "properties that the tables could break but can't prove, each with the reason: they don't pass."
+    " It may be left out",
+    "names": "what groups and processes are called, by number, and whether the folder `names` has names of clients and"
+    " messages. It may be left out",
+}
+
+EXAMPLE = RunInfo(
+    run_id="orders-2026-11-17",
+    protocol="orders-db",
+    seed=0,
+    complete=True,
+    groups=(GroupInfo(1, (0, 1, 2)), GroupInfo(2, (3, 4, 5))),
+    correct=(0, 1, 2, 3, 5),
+    claims=("timestamps", "fifo"),
+    extra={"version": "7.1"},
+)
+
+
 _KNOWN = tuple(name for name in RunInfo.__struct_fields__ if name != "extra")
+_LEFT_OUT_IF_EMPTY = ("unproven", "names")
 _INT32_LIMIT = 1 << 31
 
 
@@ -151,6 +361,10 @@ def encode_run_info(info: RunInfo) -> bytes:
     clash = sorted(set(_KNOWN) & set(info.extra))
     assert not clash, f"extra keys {clash} would hide fields of the run"
     fields: dict[str, Any] = {name: getattr(info, name) for name in _KNOWN}
+    fields["names"] = msgspec.to_builtins(info.names, str_keys=True)
+    for name in _LEFT_OUT_IF_EMPTY:
+        if not fields[name]:
+            del fields[name]
     document = msgspec.json.encode({**fields, **info.extra}, order="deterministic")
     return msgspec.json.format(document, indent=2) + b"\n"
 
@@ -160,7 +374,7 @@ def decode_run_info(document: bytes) -> RunInfo:
     try:
         fields = msgspec.json.decode(document, type=dict[str, Any])
         known = {name: fields.pop(name) for name in _KNOWN if name in fields}
-        info = msgspec.convert({**known, "extra": fields}, RunInfo)
+        info = msgspec.convert({**known, "extra": fields}, RunInfo, str_keys=True)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
     problem = info_problem(info)

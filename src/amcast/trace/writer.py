@@ -10,7 +10,7 @@ the deliveries of all processes at once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -21,17 +21,20 @@ import numpy as np
 from ..core import UsageError
 from ..parquet.values import Values
 from ..parquet.writer import write_table
-from ._convert import delivery_values, fault_values, multicast_values, wire_values
+from ._convert import answer_values, delivery_values, fault_values, multicast_values, wire_values
 from .encodings import ENCODINGS
 from .limits import ROW_GROUP_ROWS
+from .names import NAMES, NAMES_FOLDER, NamesTable
 from .recorder import Recorder
 from .run import Deliveries, Tables, by_position
 from .schema import KIND_NAMES, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, encode_run_info, info_problem
 from .whole import cannot_write, new_folder, refuse_occupied
 
 
-def write_run(path: str | Path, info: RunInfo, source: Recorder | Tables) -> None:
-    """Writes the folder `path`, which must not exist yet or be empty."""
+def write_run(
+    path: str | Path, info: RunInfo, source: Recorder | Tables, names: Mapping[str, NamesTable] | None = None
+) -> None:
+    """Writes the folder `path`, which must not exist yet or be empty. `names`: tables of names, of an imported run."""
     target = Path(path)
     _refuse_problem(target, info)
     tables = source.tables() if isinstance(source, Recorder) else source
@@ -40,6 +43,9 @@ def write_run(path: str | Path, info: RunInfo, source: Recorder | Tables) -> Non
             (draft / name).mkdir()
             for stem, values in _files_of(name, tables):
                 _write_file(draft / name / f"{stem}.parquet", schema, values)
+        for name, table in (names or {}).items():
+            (draft / NAMES_FOLDER / name).mkdir(parents=True)
+            _write_file(draft / NAMES_FOLDER / name / "part-00000.parquet", NAMES, table.values())
         (draft / RUN_FILE).write_bytes(encode_run_info(info))
 
 
@@ -119,6 +125,8 @@ def _files_of(name: str, tables: Tables) -> Iterator[tuple[str, list[Values]]]:
             yield "part-00000", wire_values(tables.wire)
         case "faults":
             yield "part-00000", fault_values(tables.faults)
+        case "answers":
+            yield "part-00000", answer_values(tables.answers)
         case _:
             yield from _by_process(by_position(tables.deliveries))
 

@@ -2,6 +2,6 @@
 
 from .clients import Load, LoadClient
 from .liars import LyingClient
-from .micro import Micro
+from .micro import Micro, parse_destinations
 
-__all__ = ["Load", "LoadClient", "LyingClient", "Micro"]
+__all__ = ["Load", "LoadClient", "LyingClient", "Micro", "parse_destinations"]

@@ -9,6 +9,15 @@ import msgspec
 from ..core import GroupId, Topology, UsageError
 
 
+def parse_destinations(text: str) -> tuple[int, int]:
+    """The fewest and the most groups that a message goes to, from "2" or "1-3"."""
+    low, _, high = text.partition("-")
+    try:
+        return int(low), int(high or low)
+    except ValueError:
+        raise UsageError(f"'{text}' is no number of destinations: write 2, or 1-3") from None
+
+
 class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Each message goes to `dst_min` to `dst_max` groups; the number and the groups are drawn uniformly."""
 

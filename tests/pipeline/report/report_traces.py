@@ -2,12 +2,12 @@
 
 `by<hand>`: groups g1 = {p0 in EU, p1 in US}, g2 = {p2, p3 in US}; client 10 in EU, 11 in US. Times in microseconds.
 
-    message  sender  to      sent   g1: p0, p1     g2: p2, p3    latency
-    1        10      g1         0   250, 60                      60
-    2        11      g1 g2    100   400, 390       300, 310      290
-    3        10      g2       290                  1030, 1020    730
-    4        11      g1 g2   2000   2300, 2400     never         -
-    5        10      g1      5000   5040, 5080                   40
+    message  sender  to      sent   g1: p0, p1     g2: p2, p3    answered  latency: first, last replica, client
+    1        10      g1         0   250, 60                      80        60    250   80
+    2        11      g1 g2    100   400, 390       300, 310      480       290   300   380
+    3        10      g2       290                  1030, 1020    1100      730   740   810
+    4        11      g1 g2   2000   2300, 2400     never         never     -     -     -
+    5        10      g1      5000   5040, 5080                   5050      40    80    50
 
 p0 guesses: 2 at 150, 1 at 160, 4 at 2100. p2 crashes at 1500 and restarts at 3000.
 `tiny`: one process, one message, sent at 0, delivered at 10, no wire. `crossed`: two groups that disagree.
@@ -46,6 +46,7 @@ FINALS = {
     2: [(2, 300), (3, 1030)],
     3: [(2, 310), (3, 1020)],
 }
+ANSWERS = [(1, 80), (2, 480), (3, 1100), (5, 5050), (5, 9000)]  # the last one twice: the first time counts
 GUESSES = {0: [(2, 150), (1, 160), (4, 2100)]}
 WIRE = [
     (10, 0, "START", 1, 100, 0, 20),
@@ -92,6 +93,8 @@ def write_by_hand(path: Path) -> None:
                 recorder.delivery(process, 1 + process // 2, pos, msg, kind, None, t_us)
     for row in WIRE:
         recorder.wire(*row)
+    for msg, t_us in ANSWERS:
+        recorder.answer(msg, t_us)
     recorder.fault(2, 1500, "crash", "<b>")
     recorder.fault(2, 3000, "restart", "")
     regions = {"0": "EU", "1": "US", "2": "US", "3": "US", "10": "EU", "11": "US"}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipeline.report.report_traces import TINY, HandMade
+from amcast.trace import NULL, read_run
+from amcast.trace.latency import latencies_us
+from tests.pipeline.report.report_traces import TINY, HandMade, write_by_hand
 
 
 def summary(values: list[int], mean: float, p50: int) -> dict[str, Any]:
@@ -31,6 +34,26 @@ def test_summary_of_each_run(handmade: HandMade) -> None:
         }
     ]
     assert handmade.rows("summary", TINY)[0]["per_second"] == 100_000
+
+
+def test_latency_at_the_client_and_at_the_replicas(handmade: HandMade, tmp_path: Path) -> None:
+    assert handmade.rows("latency_at") == [
+        {"destinations": 1, "latency": "at the client", **summary([80, 810, 50], 313.3, 80)},
+        {"destinations": 1, "latency": "at the first replica", **summary([60, 730, 40], 276.7, 60)},
+        {"destinations": 1, "latency": "at the last replica", **summary([250, 740, 80], 356.7, 250)},
+        {"destinations": 2, "latency": "at the client", **one(380)},
+        {"destinations": 2, "latency": "at the first replica", **one(290)},
+        {"destinations": 2, "latency": "at the last replica", **one(300)},
+    ]
+    kinds = [row["latency"] for row in handmade.rows("latency_at", TINY)]
+    assert kinds == ["at the first replica", "at the last replica"], "nobody wrote down when it was answered"
+    write_by_hand(tmp_path / "run")
+    in_memory = {at: took.tolist() for at, took in latencies_us(read_run(tmp_path / "run")).items()}
+    assert in_memory == {
+        "client": [80, 380, 810, NULL, 50],
+        "first_replica": [60, 290, 730, NULL, 40],
+        "last_replica": [250, 300, 740, NULL, 80],
+    }
 
 
 def test_latency_by_destinations_is_that_of_the_last_group(handmade: HandMade) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ...core import AppMessage, Outbox, ProcessId, Topology, UsageError
 from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
+from ...trace.latency import CLIENT
 from ...workload import Load, LoadClient, Micro
 from ..config import client_config, replica_config
 from ..wire.control import Layout
@@ -32,6 +33,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     seconds: float
     rate: float
     latency_us: dict[str, float]  # p50, p90, p99, max, mean
+    latency_at: str = CLIENT  # from multicast until the client has all replies (`trace/latency.py`)
 
 
 class TimedClient(LoadClient):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ...core import UsageError
 from ...trace import NULL
 from .._errors import first_line
-from .._inspect import filesystem_of
+from ..files import filesystem_of
 
 
 class UnreadableError(UsageError):

@@ -14,7 +14,7 @@ from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
 from ...trace import Deliveries, Fault, Multicasts
 from ...trace.run import Int64s, by_position, check_destinations, check_kinds, restored_positions
 from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS
-from ..files import RunFiles
+from ..files import RunFiles, names_of
 from ._read import batches, destinations, numbers, read_columns
 
 _WIRE_ROWS = 1 << 19
@@ -31,6 +31,7 @@ def source_in(files: RunFiles) -> RunSource:
         lambda: _multicasts(files),
         lambda: _deliveries(files),
         lambda: _wire(files),
+        names_of(files),
     )
 
 

@@ -6,10 +6,9 @@ The run gets no verdict then, and the other runs are not affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ...check import Report
@@ -17,6 +16,7 @@ from ...check.checker import check_source, check_wire_only
 from ...core import UsageError
 from .._errors import first_line
 from ..files import RunFiles
+from ..work import answers_of
 from ._proof import GroupProof, MulticastProof, prove_group, prove_multicasts
 from ._segments import SegmentProof, find_cut, prove_stamped, prove_unstamped
 from ._source import source_in
@@ -90,22 +90,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> list[Answer]:
     """The answers, in the order of the tasks."""
-    if not tasks:
-        return []
-    rows = pa.table(
-        {"task": list(range(len(tasks))), "what": [msgspec.json.encode(task).decode() for task in tasks]},
-        schema=pa.schema([("task", pa.int32()), ("what", pa.string())]),
-    )
-    frame = spark.createDataFrame(rows).coalesce(1).repartition(len(tasks))
-    answers = {row.task: row.answer for row in frame.mapInArrow(_work, "task int, answer string").collect()}
-    return [msgspec.json.decode(answers[task], type=Answer) for task in range(len(tasks))]
+    answers = answers_of(spark, [msgspec.json.encode(task).decode() for task in tasks], _work)
+    return [msgspec.json.decode(answer, type=Answer) for answer in answers]
 
 
-def _work(frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for frame in frames:
-        numbers, whats = frame.column("task").to_pylist(), frame.column("what").to_pylist()
-        answers = [msgspec.json.encode(perform(msgspec.json.decode(what, type=Task))).decode() for what in whats]
-        yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(answers, pa.string())], ["task", "answer"])
+def _work(what: str) -> str:
+    return msgspec.json.encode(perform(msgspec.json.decode(what, type=Task))).decode()
 
 
 def perform(task: Task) -> Answer:

@@ -260,7 +260,7 @@ def _unstamped_tasks(proof: _Proof, cuts: list[list[int]]) -> list[Task]:
 
 def _passed(proof: _Proof) -> Report:
     """Everything holds but, perhaps, what is about the wire: those checks are exact, and may have found something."""
-    findings = Findings()
+    findings = Findings(unproven=proof.run.info.unproven)
     for name in ALWAYS_CHECKED:
         findings.begin(name)
     if proof.is_stamped:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ._comparison import Mark, Panel, comparison
 from ._latency import latency_cdf
 from ._style import Picture
 from ._time import latency, throughput
 from ._wire import wire_kinds
 
-__all__ = ["Picture", "all_figures"]
+__all__ = ["Mark", "Panel", "Picture", "all_figures", "comparison"]
 
 
 def all_figures(

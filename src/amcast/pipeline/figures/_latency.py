@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from matplotlib.axes import Axes
 
+from ...trace.latency import AT, FIRST_REPLICA
 from ._style import Picture, legend_beside, line_style, new_figure, picture, plain_ticks, shown, styled, uses_log
 
 _PANELS_MAX = 4
@@ -44,7 +45,7 @@ def latency_cdf(cdf: pa.Table, runs: Sequence[str]) -> Picture | None:
             plain_ticks(axes[-1].xaxis)
         else:
             axes[-1].set_xlim(left=0)
-        axes[-1].set_xlabel("latency (ms)")
+        axes[-1].set_xlabel(f"latency {AT[FIRST_REPLICA]} (ms)")
         note = "Share of messages that all destination groups had delivered within that time."
         return picture("latency_cdf", "Latency distribution", note, figure)
 

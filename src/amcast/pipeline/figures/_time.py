@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from matplotlib.axes import Axes
 
+from ...trace.latency import AT, FIRST_REPLICA
 from ._style import (
     COLOURS,
     FAULT_COLOUR,
@@ -65,7 +66,7 @@ def latency(table: pa.Table, faults: Mapping[str, Rows], runs: Sequence[str]) ->
             plain_ticks(axes.yaxis)
         else:
             axes.set_ylim(bottom=0)
-        axes.set_ylabel("latency (ms)")
+        axes.set_ylabel(f"latency {AT[FIRST_REPLICA]} (ms)")
 
     note = "By the time of the multicast. Thick: median; thin: 95th percentile. Vertical lines mark faults."
     return _panels("latency_over_time", "Latency over time", note, rows, faults, draw, legend=True)

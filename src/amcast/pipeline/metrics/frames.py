@@ -27,6 +27,7 @@ class Frames:
     deliveries: DataFrame
     wire: DataFrame
     faults: DataFrame
+    answers: DataFrame  # empty if nobody wrote down when messages were answered
     processes: DataFrame  # run_id, process, grp (null: a client), region
     # Results that several metrics start from; None until `suite.prepared` has computed them.
     latencies: DataFrame | None = None
@@ -44,7 +45,7 @@ class Frames:
             frame.unpersist()
 
     def _all(self) -> list[DataFrame]:
-        kept = [self.multicasts, self.deliveries, self.wire, self.faults, self.latencies, self.completed]
+        kept = [self.multicasts, self.deliveries, self.wire, self.faults, self.answers, self.latencies, self.completed]
         return [frame for frame in kept if frame is not None]
 
 
@@ -54,6 +55,7 @@ def frames_of(runs: Runs) -> Frames:
         runs.table("deliveries"),
         runs.table("wire"),
         runs.table("faults"),
+        runs.table("answers"),
         processes_frame(runs.spark, runs.runs),
     )
 

@@ -1,18 +1,21 @@
 """How long messages take, from their multicast until they are delivered.
 
-A group has delivered a message when the first of its processes has; a message is delivered when its last destination
-group has. The column `delivery` is "final" or "optimistic". Messages that were not delivered everywhere have no latency
-and no row here; `summary` counts them.
+What latency is stands in `trace/latency.py`. `latency_at` compares its three kinds; all other tables have the latency
+at the first replica: a group has delivered a message when the first of its processes has, and a message is delivered
+when its last destination group has. The column `delivery` is "final" or "optimistic". Messages that were not delivered
+everywhere have no latency and no row here; `summary` counts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ...trace.latency import AT, CLIENT, FIRST_REPLICA, LAST_REPLICA
 from ...trace.schema import FINAL
 from ._summary import percentiles, summarise
 from .frames import NOWHERE, Frames
@@ -98,6 +101,36 @@ def completed(frames: Frames) -> DataFrame:
     if frames.completed is not None:
         return frames.completed
     return _latencies(frames).transform(message_latencies)
+
+
+def latency_at(frames: Frames) -> DataFrame:
+    """At the client, if the run says when messages were answered, and at the first and the last replica."""
+    done = completed(frames).where(F.col("delivery") == "final")
+    answered = frames.answers.groupBy("run_id", "msg").agg(F.min("t_us").alias("until_us"))
+    kinds = (
+        _kind(CLIENT, messages(frames.multicasts).join(answered, on=["run_id", "msg"], how="inner")),
+        _kind(FIRST_REPLICA, done.withColumn("until_us", F.col("delivered_us"))),
+        _kind(LAST_REPLICA, _at_last_replica(frames, done)),
+    )
+    return reduce(DataFrame.unionByName, kinds).transform(summarise(["destinations", "latency"]))
+
+
+def _at_last_replica(frames: Frames, done: DataFrame) -> DataFrame:
+    """`done`, and until_us: when the last process of all destination groups delivered."""
+    sent = messages(frames.multicasts).select("run_id", "msg", "dst")
+    last = (
+        frames.deliveries.where(F.col("kind") == FINAL)
+        .join(sent, on=["run_id", "msg"], how="inner")
+        .where(F.array_contains("dst", F.col("grp")))
+        .groupBy("run_id", "msg")
+        .agg(F.max("t_us").alias("until_us"))
+    )
+    return done.join(last, on=["run_id", "msg"], how="inner")
+
+
+def _kind(at: str, found: DataFrame) -> DataFrame:
+    latency_us = (F.col("until_us") - F.col("sent_us")).alias("latency_us")
+    return found.select("run_id", "destinations", F.lit(AT[at]).alias("latency"), latency_us)
 
 
 def latency_by_destinations(frames: Frames) -> DataFrame:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ...trace.latency import AT, FIRST_REPLICA, UNTIL
 from ...trace.schema import FINAL
 from . import convoy, latency, optimistic, over_time, wire
 from .frames import Frames
@@ -58,13 +59,20 @@ class Measure:
 
 METRICS: Mapping[str, Measure] = {
     "summary": Measure(run_summary, "Runs", "completed: delivered by all destination groups"),
+    "latency_at": Measure(
+        latency.latency_at,
+        "Latency at the client, at the first and at the last replica",
+        "; ".join(f"{AT[at]}: {UNTIL[at]}" for at in AT),
+    ),
     "latency_by_destinations": Measure(
         latency.latency_by_destinations,
         "Latency by number of destinations",
-        "from multicast until the first process of the last destination group delivered",
+        f"{AT[FIRST_REPLICA]}: {UNTIL[FIRST_REPLICA]}",
     ),
     "latency_by_scope": Measure(
-        latency.latency_by_scope, "Latency of local and global messages", "local: one destination; global: several"
+        latency.latency_by_scope,
+        "Latency of local and global messages",
+        f"{AT[FIRST_REPLICA]}; local: one destination; global: several",
     ),
     "latency_by_nth": Measure(
         latency.latency_by_nth,
@@ -72,16 +80,20 @@ METRICS: Mapping[str, Measure] = {
         "until the first process of the n-th destination group to deliver",
     ),
     "latency_by_client_region": Measure(
-        latency.latency_by_client_region, "Latency by region of the client", "until the last destination group"
+        latency.latency_by_client_region, "Latency by region of the client", AT[FIRST_REPLICA]
     ),
     "latency_by_group_region": Measure(
         latency.latency_by_group_region,
         "Latency by region of the group",
         "until the first process of a destination group in that region delivered",
     ),
-    "latency_cdf": Measure(latency.latency_cdf, "Latency distribution", "share of messages that took at most so long"),
+    "latency_cdf": Measure(
+        latency.latency_cdf, "Latency distribution", f"{AT[FIRST_REPLICA]}: share of messages that took at most so long"
+    ),
     "latency_over_time": Measure(
-        over_time.latency_over_time, "Latency over time", "by the time of the multicast, from the first one on"
+        over_time.latency_over_time,
+        "Latency over time",
+        f"{AT[FIRST_REPLICA]}, by the time of the multicast, from the first one on",
     ),
     "throughput_over_time": Measure(
         over_time.throughput_over_time, "Throughput over time", "messages by the time their last group delivered"

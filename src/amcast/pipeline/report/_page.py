@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...check import Violation, worst
-from ...core import message_name
-from ...trace.schema import encode_run_info, process_name
+from ...trace.latency import AT, FIRST_REPLICA, UNTIL
+from ...trace.schema import encode_run_info
 from ..checks import RunReport
 from ..figures import Picture
-from ..files import RunFiles
+from ..files import RunFiles, names_of
 from ..ingest import Quarantined
 from ..metrics import METRICS
 from ._html import Cell, badge, data_table, embed_svg, number, table, text
@@ -138,8 +138,9 @@ def _explained(violation: Violation) -> str:
 
 
 def _involved(run: RunFiles, violation: Violation) -> str:
-    messages = dict.fromkeys(message_name(message) for message in violation.messages)
-    processes = dict.fromkeys(process_name(run.info, process) for process in violation.processes)
+    names = names_of(run)
+    messages = dict.fromkeys(names.message(message) for message in violation.messages)
+    processes = dict.fromkeys(names.process(process) for process in violation.processes)
     said = [f"messages {', '.join(messages)}"] if messages else []
     said += [f"processes {', '.join(processes)}"] if processes else []
     return "Involved: " + "; ".join(said) if said else ""
@@ -176,6 +177,7 @@ def _comparison(content: Content) -> list[str]:
         rows.append([*who, *((cell, "num") for cell in cells)])
     return [
         '<h2 id="comparison">Comparison</h2>',
+        f'<p class="note">Latencies are {AT[FIRST_REPLICA]}: {UNTIL[FIRST_REPLICA]}.</p>',
         f'<div class="compact">{table(header, rows, [False] * 3 + [True] * 8)}</div>',
     ]
 

@@ -18,7 +18,7 @@ class Reporter(Findings):
     """Verdicts, reasons and counts live in the state of the watch, so that they survive a kill."""
 
     def __init__(self, info: RunInfo, state: WatchState) -> None:
-        super().__init__(info.missing, state.verdicts, state.reasons, state.violations)
+        super().__init__(info.missing, state.verdicts, state.reasons, state.violations, info.unproven)
         self._state = state
         self._names = {
             process: process_label(group.id, index)
@@ -27,6 +27,8 @@ class Reporter(Findings):
         }
         for name in ONLINE:
             state.verdicts.setdefault(name, "pass")
+            if name in info.unproven:
+                self.unknown(name, info.unproven[name])
         for name in AT_THE_END:
             if name not in state.verdicts:
                 self.unknown(name, CUT_SHORT)

@@ -1,4 +1,4 @@
-"""Runs the waves of a plan on Spark, two at a time, so that no core waits for the slowest task of a wave.
+"""Runs the waves of a plan on Spark.
 
 Counts are added up in Spark: of a wave, one row for each cell comes back, with the schedules that violate a property.
 """
@@ -6,22 +6,16 @@ Counts are added up in Spark: of a wave, one row for each cell comes back, with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from ...core import UsageError
-from .._errors import first_line
-from ..spark import is_connect
+from ..waves import run_waves
 from .plan import COUNTS, CellTotals, Chunk, Found, Plan, SwarmSpec
 from .store import SwarmStore, WaveResult
 from .task import ROWS_DDL, task
-
-_WAVES_AT_ONCE = 2
 
 Progress = Callable[[WaveResult], None]
 
@@ -47,25 +41,14 @@ def run_swarm(
     finished = {} if store is None else store.begin(plan)
     for number in sorted(finished):
         _take(finished[number], results, progress)
-    todo = [number for number in range(len(waves)) if number not in finished]
-    pool = ThreadPoolExecutor(_WAVES_AT_ONCE, thread_name_prefix="swarm")
-    try:
-        running: dict[Future[WaveResult], int] = {}
-        while todo or running:
-            while todo and len(running) < _WAVES_AT_ONCE:
-                number = todo.pop(0)
-                running[pool.submit(_run_wave, spark, plan.spec, waves[number])] = number
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number = running.pop(future)
-                result = _result_of(future)
-                if store is not None:
-                    store.save(plan, number, result)
-                _take(result, results, progress)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        if running:
-            with suppress(Exception):  # the Spark session may have ended, and its jobs with it
-                spark.interruptAll() if is_connect(spark) else spark.sparkContext.cancelAllJobs()
+
+    def take(number: int, result: WaveResult) -> None:
+        if store is not None:
+            store.save(plan, number, result)
+        _take(result, results, progress)
+
+    todo = (number for number in range(len(waves)) if number not in finished)
+    run_waves(spark, todo, lambda number: _run_wave(spark, plan.spec, waves[number]), take, "swarm")
     return _add_up(plan.spec, results, len(finished))
 
 
@@ -86,18 +69,6 @@ def _simulate(chunks: DataFrame, spec: SwarmSpec, wave: list[Chunk]) -> DataFram
 def _by_cell(rows: DataFrame) -> DataFrame:
     sums = [F.sum(name).alias(name) for name in COUNTS]
     return rows.groupBy("cell").agg(*sums, F.collect_list("found").alias("found"))
-
-
-def _result_of(future: Future[WaveResult]) -> WaveResult:
-    try:
-        return future.result()
-    except UsageError:
-        raise
-    except Exception as error:
-        # Spark's error is a page long; the line of interest is the last one of the traceback from the task.
-        lines = str(error).splitlines()
-        told = next((line for line in lines if "Error: " in line and "Exception: Traceback" not in line), None)
-        raise UsageError(f"a task of the swarm failed: {(told or first_line(error)).strip()}") from error
 
 
 def _take(result: WaveResult, results: list[WaveResult], progress: Progress | None) -> None:
