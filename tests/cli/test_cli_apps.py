@@ -44,23 +44,33 @@ def test_the_bank_lives_in_the_nodes_and_keeps_its_accounts(folder: Path) -> Non
 
     async def transfer(amount: int) -> Any:
         async with amcast.connect(folder / ".amcast" / "cluster.toml") as client:
-            assert {bank.home(each, client.groups) for each in ("ann", "eve")} == {"g1", "g2"}
-            return await bank.add(client, {"ann": -amount, "eve": amount})
+            is_made = await bank.transfer(client, "ann@g1", "eve@g2", amount)
+            balances = [await bank.balance(client, account) for account in ("ann@g1", "eve@g2")]
+            return is_made, *balances, await bank.total(client)
 
-    assert asyncio.run(transfer(10)) == {"ann": -10, "eve": 10}
+    async def deposit() -> None:
+        async with amcast.connect(folder / ".amcast" / "cluster.toml") as client:
+            await bank.deposit(client, "ann@g1", 100)
+
+    asyncio.run(deposit())
+    assert asyncio.run(transfer(10)) == (True, 90, 10, 100)
     LocalCluster(folder / ".amcast").kill("g1.p0")
-    assert asyncio.run(transfer(5)) == {"ann": -15, "eve": 15}
+    assert asyncio.run(transfer(5)) == (True, 85, 15, 100)
     program("down", cwd=folder)
     program("up", "--app", "bank:Bank", cwd=folder)
-    assert asyncio.run(transfer(0)) == {"ann": -15, "eve": 15}
+    assert asyncio.run(transfer(86)) == (False, 85, 15, 100)
     status = document("status", cwd=folder)
-    assert all(process["application"] == process["delivered"] == 3 for process in status["processes"])
+    assert all(process["application"] == process["delivered"] for process in status["processes"])
 
-    async def nonsense() -> Any:
+    async def nonsense(payload: bytes) -> Any:
         async with amcast.connect(folder / ".amcast" / "cluster.toml") as client:
-            return await client.call({"g1", "g2"}, b"no JSON")
+            return await client.call({"g1", "g2"}, payload)
 
-    assert asyncio.run(nonsense()) == {"g1": b"{}", "g2": b"{}"}, "and nobody has stopped"
+    for payload in (b"no JSON", b"[" * 100_000, b"[]", b'{"from": 1, "to": 2, "amount": 3}', b'{"deposit": "x"}'):
+        assert asyncio.run(nonsense(payload)) == {"g1": b"nonsense", "g2": b"nonsense"}, "and nobody has stopped"
+    wrong = b'{"from": "ann@g1", "to": "eve@g3", "amount": 1}'
+    assert asyncio.run(nonsense(wrong)) == {"g1": b"refused", "g2": b"refused"}, "money must not vanish"
+    assert asyncio.run(transfer(1)) == (True, 84, 16, 100)
     assert "its app is" in program("up", "--app", "shop:Shop", cwd=folder, code=2)
 
 
@@ -122,3 +132,33 @@ def test_help_names_what_a_program_uses() -> None:
         assert name in dir(amcast)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = amcast.nothing
+
+
+PICKY = """
+import amcast
+
+class Picky(amcast.StateMachine):
+    def __init__(self, group): self.count = 0
+    def apply(self, message):
+        if message.payload == b"poison": raise ValueError("no taste")
+        self.count += 1
+        return b"%d" % self.count
+    def snapshot(self): return b"%d" % self.count
+    def restore(self, state): self.count = int(state)
+"""
+
+
+def test_a_message_that_stops_a_group_is_skipped(folder: Path) -> None:
+    (folder / "picky.py").write_text(PICKY)
+    program("up", "--groups", "1", "--app", "picky.py:Picky", cwd=folder)
+    program("send", "g1", "hello", cwd=folder)
+    program("send", "g1", "poison", "--timeout", "3", cwd=folder, code=1)
+    assert "at position 1: ValueError: no taste" in program("status", cwd=folder, code=1)
+    assert "as g1=7" in program("up", "--hold-at", "1", cwd=folder, code=2)
+    program("up", "--hold-at", "g1=1", cwd=folder)
+    assert "on hold at position 1" in program("status", cwd=folder)
+    assert "no member of g1 holds its application at position 5" in program("skip", "g1", "5", cwd=folder, code=2)
+    assert document("skip", "g1", "1", cwd=folder) == {"group": "g1", "skipped": 1}
+    program("send", "g1", "on we go", cwd=folder)
+    status = document("status", cwd=folder)
+    assert all(process["application"] == process["delivered"] == 4 for process in status["processes"])
