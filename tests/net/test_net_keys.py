@@ -16,7 +16,7 @@ from amcast.net.node._keys import Keys, digest_of
 from amcast.net.node.application import Machine
 from amcast.net.wire.control import Refusal
 from amcast.net.wire.dialer import RefusedError
-from amcast.net.wire.envelope import ENVELOPE, Keyed, Plain, as_given, as_sent, enclose, envelopes_in
+from amcast.net.wire.envelope import ENVELOPE, Keyed, Plain, as_given, as_sent, enclose, envelopes_in, opened
 from tests.net.clusters import eventually, run, running
 from tests.net.test_net_calls import Register, registers
 from tests.net.test_net_exchange import purses
@@ -140,6 +140,7 @@ def test_envelopes() -> None:
     assert as_given(as_sent(odd)) == odd
     assert as_given(enclose(Keyed("a", "b", b"c"))) == b"c"
     assert as_given(odd) == odd, "what nobody can open is shown as it is"
+    assert opened(odd) is opened(b"plain") is None
     message = AppMessage(message_id(7, 0), (1,), enclose(Plain(b"x")))
     assert envelopes_in(message) == [message.payload]
     assert envelopes_in(msgspec.structs.replace(message, payload=b"x")) == []

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...core import AppMessage
-from ..wire.envelope import ENVELOPE, Skip, enclosed
+from ..wire.envelope import Skip, opened
 
 
 class Skips:
@@ -26,10 +26,9 @@ class Skips:
 
     def note(self, at: int, message: AppMessage) -> None:
         """A message at this position may be a decision."""
-        if message.payload.startswith(ENVELOPE):
-            found = enclosed(message.payload)
-            if isinstance(found, Skip) and found.position < at:
-                self._decided.add(found.position)
+        found = opened(message.payload)
+        if isinstance(found, Skip) and found.position < at:
+            self._decided.add(found.position)
 
     @property
     def is_active(self) -> bool:

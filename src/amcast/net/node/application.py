@@ -42,7 +42,7 @@ import msgspec
 from ...core import AppMessage, GroupId
 from ..disk.deliveries import DeliveryLog
 from ..wire.control import ReadValue, Refusal, Result
-from ..wire.envelope import ENVELOPE, Keyed, Skip, enclosed
+from ..wire.envelope import ENVELOPE, Keyed, Skip, opened
 from ._application_state import Kept, join_state, read_snapshot, remove_snapshot, split_state, write_snapshot
 from ._exchange import Exchange
 from ._keys import Keys, digest_of
@@ -468,13 +468,11 @@ class _Request(NamedTuple):
 
 def _opened(message: AppMessage) -> tuple[AppMessage, Keyed | Skip | None]:
     """The message with the payload that its program gave, and what the envelope says, if there is one."""
-    if not message.payload.startswith(ENVELOPE):
-        return message, None
-    found = enclosed(message.payload)
-    if isinstance(found, Skip):
+    found = opened(message.payload)
+    if found is None or isinstance(found, Skip):
         return message, found
-    opened = msgspec.structs.replace(message, payload=found.payload)
-    return opened, found if isinstance(found, Keyed) else None
+    given = msgspec.structs.replace(message, payload=found.payload)
+    return given, found if isinstance(found, Keyed) else None
 
 
 def _named(values: Mapping[GroupId, ReadValue]) -> dict[str, bytes]:

@@ -49,17 +49,24 @@ def as_sent(payload: bytes) -> bytes:
 
 def as_given(payload: bytes) -> bytes:
     """The program's own payload; of a decision to skip, what it says."""
-    if not payload.startswith(ENVELOPE):
-        return payload
-    try:
-        found = enclosed(payload)
-    except DECODE_ERRORS:
+    found = opened(payload)
+    if found is None:
         return payload
     return b"skip %d" % found.position if isinstance(found, Skip) else found.payload
 
 
+def opened(payload: bytes) -> Enclosed | None:
+    """None if it is no envelope, also if it only begins like one, as a message of an earlier version may."""
+    if not payload.startswith(ENVELOPE):
+        return None
+    try:
+        return enclosed(payload)
+    except DECODE_ERRORS:
+        return None
+
+
 def enclosed(payload: bytes) -> Enclosed:
-    """Of a payload that begins with `ENVELOPE`. Nodes have checked it, so it can be decoded."""
+    """Of a payload that begins with `ENVELOPE`; raises what decoding raises."""
     return _decoder.decode(memoryview(payload)[len(ENVELOPE) :])
 
 
