@@ -138,8 +138,8 @@ def test_tokens_are_listed_and_revoked(cli: Cli, tmp_path: Path) -> None:
     file.write_text("# mine\n" + file.read_text())
     listed = cli("token", "list", "--json")
     assert listed.json["tokens"] == [
-        {"name": "alice", "send": "g1,g2", "follow": "*", "expires": ""},
-        {"name": "bob", "send": "none", "follow": "*", "expires": ""},
+        {"name": "alice", "send": "g1,g2", "follow": "*", "operate": "", "expires": ""},
+        {"name": "bob", "send": "none", "follow": "*", "operate": "", "expires": ""},
     ]
     assert "alice" in cli("token", "list").out
     assert "there is no token 'carol' in tokens.toml: it has alice, bob" in cli.refuses("token", "revoke", "carol")

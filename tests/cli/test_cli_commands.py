@@ -256,7 +256,7 @@ def test_fuzz_of_nodes_finds_shrinks_and_replays(cli: Cli, tmp_path: Path) -> No
         outcome = cli("fuzz", "-p", "skeen", "--seeds", 3, *args)
         assert outcome.code == 1
         violation = outcome.json["violations"][0]
-        assert violation["property"] == "stopped"
+        assert violation["property"] == "result"
         assert Path(violation["log"]).read_text()
         unshrunk = "amcast fuzz --protocol skeen --seeds 1 --first-seed 0 --faults kill --groups 1 --driver node"
         assert violation["replay_unshrunk"] == unshrunk

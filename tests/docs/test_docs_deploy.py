@@ -18,7 +18,7 @@ import typer.main
 import yaml
 
 from amcast import __version__
-from amcast.cli._app import app
+from amcast.cli._app import make_app
 from amcast.net.config import ClusterConfig, load_config, split_address
 from amcast.net.disk.records import Durability
 from amcast.net.local import temporary_cluster
@@ -30,7 +30,7 @@ METRIC = re.compile(r"\bamcast_[a-z_]+\b")
 
 def assert_command(words: list[str]) -> None:
     """Words after `amcast` name a command that there is, with options that it has."""
-    found: Any = typer.main.get_command(app)
+    found: Any = typer.main.get_command(make_app())
     rest = list(words)
     while rest and rest[0] in getattr(found, "commands", {}):
         found = found.commands[rest.pop(0)]
