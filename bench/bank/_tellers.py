@@ -44,6 +44,12 @@ def shared_accounts(groups: list[str]) -> list[str]:
     return [f"{name}@{group}" for name in ("rent", "tips", _BOX) for group in groups]
 
 
+async def _close(client: amcast.AsyncClient | None) -> None:
+    """One that is closed already stays so."""
+    if client is not None:
+        await client.__aexit__(None, None, None)
+
+
 class Teller:
     """One name, and one program after the other that uses it. Its own accounts are touched by nobody else."""
 
@@ -60,6 +66,7 @@ class Teller:
         self._keys = count(1)
         self._client: amcast.AsyncClient | None = None
         self._former: amcast.AsyncClient | None = None  # nobody waits for its calls any more, but it goes on
+        self._replacing = asyncio.Lock()
         self._done: list[Transfer] = []
 
     async def __aenter__(self) -> Self:
@@ -69,9 +76,8 @@ class Teller:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for client in (self._former, self._client):
-            if client is not None:
-                await client.__aexit__(None, None, None)
+        await _close(self._former)
+        await _close(self._client)
 
     async def _open(self) -> amcast.AsyncClient:
         client = self._cluster.client(name=self.name, wait=_CONNECT_S)
@@ -79,14 +85,12 @@ class Teller:
 
     async def _replace_program(self) -> None:
         """Another program takes over under the same name. The former one may linger until the next change."""
-        self.counts["programs replaced"] += 1
-        former, self._former = self._former, self._client
-        self._client = await self._open()
-        if former is not None:
-            await former.__aexit__(None, None, None)
-        if self._former is not None and self._rng.random() < 0.5:
-            closing, self._former = self._former, None
-            await closing.__aexit__(None, None, None)
+        async with self._replacing:
+            self.counts["programs replaced"] += 1
+            await _close(self._former)
+            self._former, self._client = self._client, await self._open()
+            if self._rng.random() < 0.5:
+                await _close(self._former)
 
     # -- asking until there is an answer
 
@@ -96,10 +100,12 @@ class Teller:
             try:
                 async with asyncio.timeout(self._patience_s()):
                     return await ask(self._client)
+            except ConnectionError:  # another call has thrown this program away
+                self.counts["asked again"] += 1
             except (TimeoutError, amcast.RetryableError):
                 self.counts["asked again"] += 1
-            if self._rng.random() < 0.3:
-                await self._replace_program()
+                if self._rng.random() < 0.3:
+                    await self._replace_program()
 
     def _patience_s(self) -> float:
         if self._rng.random() < 0.9:
