@@ -39,7 +39,7 @@ FAULTS = (
 )
 
 _LIMITS = Limits(snapshot_messages=200)
-_BETWEEN_S = 1.0  # without faults, between two rounds
+_BETWEEN_S = 2.5  # without faults, between two rounds
 _END_S = 120.0  # for calls that are open when the faults end
 _OWN, _SHARED = 200, 100  # deposited in an account
 _REPEATED = 20  # of the last transfers of each client, in the end
