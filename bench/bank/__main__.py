@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except UsageError as error:  # such as a protocol that knows no replicas
+        print(f"bank: {error}", file=sys.stderr)
+        return 2
     if options.json:
         print(json.dumps([result.to_json() for result in results], indent=2))
     return 0 if all(result.is_good for result in results) else 1
