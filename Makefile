@@ -18,8 +18,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis attack fuzz \
-	fuzz-nodes light docs docs-serve clean
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis bank attack \
+	fuzz fuzz-nodes light docs docs-serve clean
 
 help: ## Show this help
 	@printf 'Usage: make <target> [VARIABLE=value]\n\nTargets:\n'
@@ -87,6 +87,9 @@ bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliver
 
 nemesis: $(STAMP) ## Torment a real cluster of each protocol: crashes, restarts, links, clocks, disks (20 minutes)
 	$(BIN)/python -m bench.nemesis --rounds 20
+
+bank: $(STAMP) ## Torment the sharded bank of examples/bank on real clusters: no money may be made or lost (ten minutes)
+	$(BIN)/python -m bench.bank --rounds 20
 
 attack: $(STAMP) ## Attack a real cluster with TLS and tokens: strangers, liars, floods, of every protocol (ten minutes)
 	$(BIN)/python -m bench.attack

@@ -105,13 +105,16 @@ class Nemesis:
         return victim
 
     async def _rolling_restart(self, victim: str) -> str:
-        for name in self._cluster.names:
+        await self._restart_in_turn(self._cluster.names)
+        return "of all"
+
+    async def _restart_in_turn(self, names: list[str]) -> None:
+        for name in names:
             await self._cluster.settle()
             self._cluster.terminate([name])
             await self._cluster.end([name])
             await self._a_while()
             self._cluster.start([name])
-        return "of all"
 
     async def _stop_group(self, victim: str) -> str:
         """Snapshots come several times a second. With a slow disk, the stop finds some of them half done."""

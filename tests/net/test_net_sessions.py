@@ -203,6 +203,26 @@ def test_a_load_of_fewer_messages_than_clients_ends(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_client_that_sends_and_leaves_in_one_turn_connects_for_nobody(is_connected: bool, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", groups=1) as cluster:
+            async with connect(cluster.config) as client:
+                trunk = client._trunk
+                if is_connected:
+                    await client.multicast("g1", b"x")
+                _, future = client.submit("g1", b"y")
+                asked = asyncio.create_task(client.query("g1", b"z"))
+                await asyncio.sleep(0)  # it asks, and the turn has not ended
+            assert isinstance(future.exception(), ConnectionError)
+            with pytest.raises(ConnectionError):
+                await asked
+            assert trunk._tasks == []
+            assert trunk._buffers == {}
+
+    run(test)
+
+
 def test_what_sessions_start_in_one_turn_leaves_in_few_frames() -> None:
     starts = [Start((AppMessage(number << SEQ_BITS, (1,), bytes(400_000), 0),)) for number in range(5)]
     joined = _merge(starts)

@@ -281,6 +281,8 @@ class AsyncClient(Observer):
         pause_s = _ASK_FIRST_S
         attempt = 0
         while call.missing:
+            if self._driver is None:
+                raise ConnectionError("the client was closed before all groups had answered")
             for group in call.missing:
                 members = self.layout.groups[group]
                 first = members.index(self._process.leader_of(group))

@@ -231,7 +231,8 @@ class Trunk:
             await asyncio.sleep(_LOOK_S)
 
     def make_ready(self, group: GroupId) -> None:
-        self._buffer_to(self.topology.members(group)[0])
+        if self._tickets:
+            self._buffer_to(self.topology.members(group)[0])
 
     async def dial(self, process: ProcessId, on_message: OnMessage) -> Channel:
         """A connection for questions, and to follow."""
@@ -397,6 +398,8 @@ class Trunk:
             self._touch()
 
     def send(self, to: ProcessId, framed: bytes) -> None:
+        if not self._tickets:  # the last session has left in this turn: a connection would speak for nobody
+            return
         buffer = self._buffers.get(to) or self._buffer_to(to)
         if buffer.add(framed):
             self._dirty.append(buffer)
