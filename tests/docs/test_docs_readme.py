@@ -23,7 +23,7 @@ def blocks(*languages: str) -> list[str]:
 
 
 def commands(block: str) -> list[str]:
-    """The lines to run: all that start with `amcast`, up to a `# long` comment. Lines of make are for people."""
+    """The lines to run: all that start with `amcast`, up to a `# long` comment. Those of make and pip are for people."""
     found = []
     for line in block.splitlines():
         line = line.strip().removeprefix("$ ")
@@ -32,7 +32,8 @@ def commands(block: str) -> list[str]:
         if line.startswith("amcast "):
             found.append(line)
         else:
-            assert not line or line.startswith(("#", "make ")), f"this test does not know how to run: {line}"
+            is_known = not line or line.startswith(("#", "make ", "pip install "))
+            assert is_known, f"this test does not know how to run: {line}"
     return found
 
 
