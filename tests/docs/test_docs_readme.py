@@ -23,7 +23,7 @@ def blocks(*languages: str) -> list[str]:
 
 
 def commands(block: str) -> list[str]:
-    """The lines to run: all that start with `amcast`, up to a `# long` comment. Those of make and pip are for people."""
+    """The lines to run: all that start with `amcast`, up to a `# long` comment. Those of make and pip are not."""
     found = []
     for line in block.splitlines():
         line = line.strip().removeprefix("$ ")
