@@ -74,7 +74,7 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outstanding:
     """A message or a batch that was sent, and that not all destinations have answered yet."""
 
-    __slots__ = ("ingress", "is_done", "message", "missing", "parts", "sent", "ticks")
+    __slots__ = ("ingress", "is_done", "kept", "message", "missing", "parts", "sent", "ticks")
 
     def __init__(
         self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None, ingress: Ingress | None
@@ -86,6 +86,7 @@ class Outstanding:
         self.missing = set(message.dst)
         self.ticks = 0  # how often the retry timer has found it unanswered
         self.is_done = False
+        self.kept = 0  # messages of it that are delivered, and not released yet
 
 
 class Client(Process):
@@ -269,7 +270,8 @@ class Client(Process):
         self._kept.discard(id_)
         if id_ in self._delivered:
             outstanding, message = self._delivered.pop(id_)
-            if not any(part.id in self._delivered for part in outstanding.parts):
+            outstanding.kept -= 1
+            if not outstanding.kept:
                 outstanding.is_done = True
                 self._move_mark()
             if self._earlier:
@@ -279,6 +281,7 @@ class Client(Process):
         kept = [part for part in outstanding.parts if part.id in self._kept]
         for part in kept:
             self._delivered[part.id] = (outstanding, part)
+        outstanding.kept = len(kept)
         return bool(kept)
 
     def leader_of(self, group: GroupId) -> ProcessId:

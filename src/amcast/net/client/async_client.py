@@ -57,7 +57,7 @@ class _Call:
         self.results: dict[GroupId, bytes | None] = {}
         self.problem = ""
         self.refusal = ""  # why the application did not execute the message
-        self.is_told = asyncio.Event()
+        self.is_told: asyncio.Event | None = None  # while somebody waits for it
 
     def take(self, group: GroupId, result: Result, problem: str) -> None:
         if group in self.missing:
@@ -67,7 +67,8 @@ class _Call:
             else:
                 self.results[group] = result
             self.problem = self.problem or problem
-            self.is_told.set()
+            if self.is_told is not None:
+                self.is_told.set()
 
 
 class WaitingClient(Client):
@@ -262,7 +263,8 @@ class AsyncClient(Observer):
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(future)
-                await self._ask_for_results(id_, call)
+                if call.missing:
+                    await self._ask_for_results(id_, call)
         except TimeoutError:
             raise self._not_in_time(id_, timeout) from None
         finally:
@@ -280,6 +282,7 @@ class AsyncClient(Observer):
         question = frame(msgspec.msgpack.encode(ResultsQuery((id_,))))
         pause_s = _ASK_FIRST_S
         attempt = 0
+        is_told = call.is_told = asyncio.Event()
         while call.missing:
             if self._driver is None:
                 raise ConnectionError("the client was closed before all groups had answered")
@@ -288,10 +291,10 @@ class AsyncClient(Observer):
                 first = members.index(self._process.leader_of(group))
                 self._trunk.send(members[(first + attempt) % len(members)], question)
             attempt += 1
-            call.is_told.clear()
+            is_told.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await call.is_told.wait()
+                    await is_told.wait()
             pause_s = min(2 * pause_s, _ASK_MAX_S)
 
     def _take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
