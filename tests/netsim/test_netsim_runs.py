@@ -130,3 +130,12 @@ def test_a_group_that_only_passes_messages_on_takes_more_of_them() -> None:
     result = simulate_nodes(made)
     assert not result.violations
     assert result.acknowledged == result.messages >= 24
+
+
+def test_a_replica_on_hold_that_missed_the_decision_takes_over_a_state() -> None:
+    """Its log has the message that it holds, and a gap where the group decided to skip it."""
+    made = fuzz_node_scenario("multipaxos", 43, KINDS)
+    assert not simulate_nodes(made).violations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("amcast.net.node.application.Host.unseen_at", None)
+        assert [violation.property for violation in simulate_nodes(made).violations] == ["liveness"]

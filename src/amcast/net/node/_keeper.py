@@ -66,6 +66,8 @@ class Keeper:
                 lost_until = self._host.position + 1
             elif self._host.is_behind:
                 lost_until = self._backfill.lost_until(self._host.position)
+            elif (unseen := self._host.unseen_at) is not None:
+                lost_until = self._backfill.lost_until(unseen)
             if lost_until is not None and not await self._take_over(lost_until):
                 await asyncio.sleep(_PAUSE_S)
             if self._host.is_save_due:

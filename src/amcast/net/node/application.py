@@ -418,6 +418,13 @@ class Host:
         return self.exchange is not None and self.exchange.is_gone
 
     @property
+    def unseen_at(self) -> int | None:
+        """While it is on hold: the first position that its log misses. The decision to skip may have been there."""
+        at = max(self.skips.looked_until, self.position)
+        is_missing = at < self._deliveries.next and not self._deliveries.has(at)
+        return at if is_missing and self.held_at is not None else None
+
+    @property
     def is_save_due(self) -> bool:
         is_due = self._is_taken_over or self.position - self._saved >= self._snapshot_every
         has_heard_much = self.exchange is not None and self.exchange.has_heard_much
