@@ -1,10 +1,14 @@
 """Ordering inside a group: one replicated log a group."""
 
-from .base import Decided, Decision, Elected, Log, LogWire, SnapshotDue, StateReceived, StateWanted
+from .base import Decided, Decision, Elected, Log, LogWire, Proposed, SnapshotDue, StateReceived, StateWanted
+from .bft import Bft, BftMessage, BftRecord
 from .multipaxos import Learner, MultiPaxos, PaxosConfig, PaxosMessage, PaxosRecord, RemoteLearner
 from .solo import Solo, SoloRecord
 
 __all__ = [
+    "Bft",
+    "BftMessage",
+    "BftRecord",
     "Decided",
     "Decision",
     "Elected",
@@ -15,6 +19,7 @@ __all__ = [
     "PaxosConfig",
     "PaxosMessage",
     "PaxosRecord",
+    "Proposed",
     "RemoteLearner",
     "SnapshotDue",
     "Solo",

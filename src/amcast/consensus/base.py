@@ -49,7 +49,15 @@ class SnapshotDue(msgspec.Struct, frozen=True):
     """Enough was decided since the last snapshot: call `compact` when all decisions of this round are applied."""
 
 
-Decision = Decided | Elected | StateWanted | StateReceived | SnapshotDue
+class Proposed(msgspec.Struct, frozen=True, gc=False):
+    """A leader that is not believed proposes this value. The log votes for it after `approve`."""
+
+    view: int
+    instance: int
+    value: bytes
+
+
+Decision = Decided | Elected | StateWanted | StateReceived | SnapshotDue | Proposed
 
 
 class Log(ABC):

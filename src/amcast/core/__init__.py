@@ -16,10 +16,10 @@ from .ids import (
     seq_of,
 )
 from .latency import PRESETS, Latency, latency_preset
-from .message import AppMessage, Record, Wire, app_message, digest
+from .message import AppMessage, Record, Wire, app_message, digest, signed_part
 from .pending import PendingSet
 from .process import Outbox, Process, TimerKey
-from .quorum import VoteCounter, majority
+from .quorum import VoteCounter, liars_max, majority
 from .seen import SeenMessages, SeenOfSender
 from .timestamps import Timestamp, clock_of, timestamp
 from .topology import Topology, grid
@@ -55,6 +55,7 @@ __all__ = [
     "encode",
     "grid",
     "latency_preset",
+    "liars_max",
     "majority",
     "message_id",
     "message_name",
@@ -63,6 +64,7 @@ __all__ = [
     "process_label",
     "sender_of",
     "seq_of",
+    "signed_part",
     "timestamp",
     "unpack",
     "unpack_deliveries",

@@ -28,6 +28,7 @@ class AppMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: bytes
     settled: int = 0  # see above
     count: int = 1  # of the messages in it: more than one is a batch, see `batch`
+    proof: bytes = b""  # that its sender said all this: its signature, in protocols that survive liars
 
     @property
     def sender(self) -> ProcessId:
@@ -66,6 +67,11 @@ def digest(message: AppMessage) -> bytes:
     hashed = blake2b(_encode_dst((message.id, message.dst, message.count)), digest_size=16)
     hashed.update(message.payload)
     return hashed.digest()
+
+
+def signed_part(message: AppMessage) -> bytes:
+    """What the sender of a message signs: all of it."""
+    return _encode_dst((message.id, message.dst, message.count, message.settled, message.payload))
 
 
 class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -51,6 +51,15 @@ class Outbox(ABC):
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         """Encoded once. The sender itself may be among them: it hears itself like anyone else."""
 
+    def sign(self, data: bytes) -> bytes:
+        """A proof that this process said so: anybody can verify it, and nobody else can make it. A driver covers which
+        cluster it is. Only protocols for liars ask for it."""
+        raise NotImplementedError(f"{type(self).__name__} signs nothing: it can't run protocols that survive liars")
+
+    def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:
+        """Whether the proof is one that this process or client has made, of these data."""
+        raise NotImplementedError(f"{type(self).__name__} verifies nothing: it can't run protocols that survive liars")
+
     @abstractmethod
     def announce(self, message: AppMessage) -> None:
         """Announces, for the trace, that this process multicasts the message now."""

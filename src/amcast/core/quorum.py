@@ -11,6 +11,11 @@ def majority(size: int) -> int:
     return size // 2 + 1
 
 
+def liars_max(size: int) -> int:
+    """How many members of a group of this size may lie: f of 3f+1."""
+    return (size - 1) // 3
+
+
 class VoteCounter:
     """Turns voters into bits. A process that is not a member has no bit, so its vote does not count."""
 

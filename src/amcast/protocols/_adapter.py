@@ -237,6 +237,9 @@ class ReplicatedAutomaton(Replica):
                 return  # proposed by two leaders, or behind a gap that an old leader left
             stream.applied += 1
             self._automaton.on_group_message(entry.source, entry.body, effects)
+        self._perform(effects, out)
+
+    def _perform(self, effects: GroupOutbox, out: Outbox) -> None:
         for group, body in effects.sends:
             stream_out = self._outgoing.get(group)
             if stream_out is None:
@@ -249,7 +252,7 @@ class ReplicatedAutomaton(Replica):
     def _pass_on(self, message: AppMessage) -> None:
         """Others deliver the message, and answer. A driver that counts what a leader has not answered hears that this
         group is done with it."""
-        if self._log.is_leader:
+        if self.all_answer or self._log.is_leader:
             self._reply(message.sender, message.id, ())
 
     def _flush(self, out: Outbox) -> None:

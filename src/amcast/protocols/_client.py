@@ -33,8 +33,10 @@ from ..core import (
     Topology,
     Wire,
     app_message,
+    liars_max,
     pack,
     seq_of,
+    signed_part,
 )
 from ..core.errors import UsageError
 from ..core.ids import SEQ_BITS, SEQ_LIMIT, UNSETTLED_MAX
@@ -74,7 +76,7 @@ class ClientConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Outstanding:
     """A message or a batch that was sent, and that not all destinations have answered yet."""
 
-    __slots__ = ("ingress", "is_done", "kept", "message", "missing", "parts", "sent", "ticks")
+    __slots__ = ("answers", "ingress", "is_done", "kept", "message", "missing", "parts", "sent", "ticks")
 
     def __init__(
         self, message: AppMessage, parts: Sequence[AppMessage], sent: Wire | None, ingress: Ingress | None
@@ -84,6 +86,7 @@ class Outstanding:
         self.sent = sent  # what an ingress has to send again
         self.ingress = ingress
         self.missing = set(message.dst)
+        self.answers: dict[GroupId, set[ProcessId]] = {}  # members that have answered, where one is not enough
         self.ticks = 0  # how often the retry timer has found it unanswered
         self.is_done = False
         self.kept = 0  # messages of it that are delivered, and not released yet
@@ -97,7 +100,10 @@ class Client(Process):
         ingress_groups: IngressGroups,
         config: ClientConfig,
         make_ingress: Callable[[ProcessId], Ingress] | None = None,  # of a sender id
+        fears_liars: bool = False,  # signs what it sends, and believes f+1 members of a group that say the same
     ) -> None:
+        self._fears_liars = fears_liars
+        self._leader_said: dict[GroupId, dict[ProcessId, ProcessId]] = {}  # by each member, if some may lie
         self._make_ingress = make_ingress
         self._ingress = None if make_ingress is None else make_ingress(process)
         self._process = process
@@ -219,12 +225,18 @@ class Client(Process):
         group = self._topology.group_of(sender)
         if group is None:
             return []
-        self._leader[group] = sender
+        if self._fears_liars:
+            self._hear_of_leader(group, sender, reply)
+        else:
+            self._leader[group] = sender
         completed: list[AppMessage] = []
         for id_ in reply.ids:
             outstanding = self._outstanding.get(id_)
             if outstanding is not None:
-                outstanding.missing.difference_update(reply.groups)
+                if not self._fears_liars:
+                    outstanding.missing.difference_update(reply.groups)
+                elif group in reply.groups:
+                    self._count_answer(outstanding, group, sender)
                 if not outstanding.missing:
                     outstanding.is_done = not self._kept or not self._keep_delivered(outstanding)
                     del self._outstanding[id_]
@@ -235,6 +247,22 @@ class Client(Process):
             if self._earlier:
                 self._answered([message for message in completed if message.id not in self._delivered])
         return completed
+
+    # -- groups in which some may lie
+
+    def _hear_of_leader(self, group: GroupId, sender: ProcessId, reply: Reply) -> None:
+        if reply.leader is not None and self._topology.group_of(reply.leader) == group:
+            said = self._leader_said.setdefault(group, {})
+            said[sender] = reply.leader
+            if sum([each == reply.leader for each in said.values()]) > liars_max(len(self._topology.members(group))):
+                self._leader[group] = reply.leader
+
+    def _count_answer(self, outstanding: Outstanding, group: GroupId, sender: ProcessId) -> None:
+        """A member speaks for its own group, and f+1 of them tell the truth."""
+        answers = outstanding.answers.setdefault(group, set())
+        answers.add(sender)
+        if len(answers) > liars_max(len(self._topology.members(group))):
+            outstanding.missing.discard(group)
 
     # -- messages that a group had no room for
 
@@ -327,6 +355,8 @@ class Client(Process):
         starting: dict[ProcessId, list[AppMessage]] = {}
         for parts in self._batches(leaving):
             message = pack(parts)
+            if self._fears_liars:
+                message = msgspec.structs.replace(message, proof=out.sign(signed_part(message)))
             self._remember(message, parts, None)
             for group in self._ingress_groups(message, self._topology):
                 leader = self._leader.get(group)

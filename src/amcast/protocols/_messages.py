@@ -66,6 +66,7 @@ class Reply(Wire, frozen=True, tag="REPLY"):
 
     groups: tuple[GroupId, ...]
     ids: tuple[MessageId, ...]
+    leader: ProcessId | None = None  # where all members answer: who leads them
 
     def about(self) -> tuple[MessageId, ...]:
         return self.ids

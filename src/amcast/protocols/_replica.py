@@ -23,6 +23,7 @@ from ..consensus import (
     LogWire,
     MultiPaxos,
     PaxosConfig,
+    Proposed,
     SnapshotDue,
     Solo,
     StateReceived,
@@ -157,6 +158,8 @@ def _known(*numbers: int | None) -> tuple[int, ...]:
 
 
 class Replica(Process):
+    all_answer = False  # whether all members answer clients, not the leader alone: clients believe f+1 of them
+
     def __init__(
         self,
         process: ProcessId,
@@ -312,16 +315,18 @@ class Replica(Process):
                 self._log.send_state(decision.peer, self._dump(), out)
             case SnapshotDue():
                 pass  # `_act_on` does it when the whole round is applied
+            case Proposed():
+                raise AssertionError("this replica believes its leader, and its log asks for no approval")
 
     def _deliver(self, message: AppMessage, ts: Timestamp | None, out: Outbox) -> None:
         self._deliveries.add_own(message, ts, out)
-        if self._log.is_leader:
+        if self.all_answer or self._log.is_leader:
             id_ = message.id
             self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
 
     def _deliver_all(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
         self._deliveries.add_own_batch(batch, out)
-        if self._log.is_leader:
+        if self.all_answer or self._log.is_leader:
             for message, _ in batch:
                 id_ = message.id
                 self._reply(id_ >> SEQ_BITS, id_, self._own_groups)
@@ -337,8 +342,9 @@ class Replica(Process):
     def _send_replies(self, out: Outbox) -> None:
         self._send_forwarded(out)
         if self._replies:
+            leader = self._log.leader if self.all_answer else None
             for (client, groups), ids in self._replies.items():
-                out.send(client, Reply(groups, tuple(ids)))
+                out.send(client, Reply(groups, tuple(ids), leader))
             self._replies = {}
 
     def _forward(self, sender: ProcessId, message: AppMessage) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, get_args
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
-from ..core import Codec, GroupId, Process, ProcessId, Topology, Wire, app_message
+from ..core import Codec, GroupId, Process, ProcessId, Topology, Wire, app_message, liars_max
 from ._client import Ingress, IngressGroups, destinations
 from ._messages import ClientMessage, IngressMessage, Start
 from ._replica import ReplicaConfig
@@ -35,6 +35,7 @@ class ProtocolSpec:
     samples: tuple[Wire, ...] = ()  # one of each of them at least: the tests send them through the codec
     records: Any = PaxosRecord | SoloRecord
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case of `delays` about
+    survives_liars: bool = False  # up to f members of a group of 3f+1, and any client, may do whatever they like
     fuzz_replicas: tuple[int, ...] = (1, 3)  # processes a group, one long fuzz each
     # Options for one run of the fuzzer: (number of groups, is_adverse, rng) -> options. `is_adverse` is true in one of
     # five runs: a protocol that has a slow path may force it then.
@@ -85,6 +86,19 @@ class ProtocolSpec:
         """Makes the ingress of a sender."""
         make = self.ingress
         return None if make is None else lambda sender: make(sender, topology, config)
+
+    def problem_with_size(self, size: int) -> str | None:
+        """Why groups can't have this many members; none if they can."""
+        if self.survives_liars:
+            more = 4 + 3 * ((size - 2) // 3)
+            return None if size % 3 == 1 else f"are not 3f+1: use 4, 7, 10 or so replicas, here {more}"
+        if size > 1 and size % 2 == 0:
+            return f"have no majority that survives a tie: use an odd number of replicas, such as {size + 1}"
+        return None
+
+    def faulty_max(self, size: int) -> int:
+        """How many members of a group of this size may be gone for good, or lie if the protocol survives liars."""
+        return liars_max(size) if self.survives_liars else (size - 1) // 2
 
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)

@@ -6,7 +6,7 @@ Adding one here means writing its file and adding its SPEC to the list.
 from __future__ import annotations
 
 from ..core import UsageError
-from . import basecast, fastcast, flexcast, multipaxos, sequencer, skeen, tree
+from . import basecast, bft, byzcast, fastcast, flexcast, multipaxos, sequencer, skeen, tree
 from ._plugins import load_plugin, plugin_names
 from ._spec import ProtocolSpec
 from .optimistic import spec as optimistic
@@ -21,6 +21,8 @@ _SPECS = (
     optimistic.BASELINE,
     optimistic.SPEC,
     sequencer.SPEC,
+    byzcast.SPEC,
+    bft.SPEC,
 )
 
 PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}  # of this package

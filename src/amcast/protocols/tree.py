@@ -135,6 +135,10 @@ class TreeAutomaton(GroupAutomaton):
         self._seen.load(state.seen)
 
 
+def tree_automaton(group: GroupId, topology: Topology, config: TreeConfig) -> TreeAutomaton:
+    return TreeAutomaton(group, Tree(config, topology))
+
+
 def ingress_at_lca(config: TreeConfig) -> IngressGroups:
     """Clients send a message to the lca of its destinations."""
 
@@ -144,7 +148,7 @@ def ingress_at_lca(config: TreeConfig) -> IngressGroups:
     return ingress_groups
 
 
-def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
+def draw_tree(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
     drawn = rng.sample(range(1, groups + 1), groups)  # each below one that was drawn before it
     parent_of = {group: rng.choice(drawn[:i]) if i else 0 for i, group in enumerate(drawn)}
     return {"parents": [parent_of[group] for group in sorted(parent_of)]}
@@ -158,13 +162,11 @@ SPEC = ProtocolSpec(
     replicas=1,
     claims=(*ORDER, "partially-genuine"),
     delays={"local": 1, "global": 2},
-    build=replicate(
-        TreeFrame, Relay, TreeState, lambda group, topology, config: TreeAutomaton(group, Tree(config, topology))
-    ),
+    build=replicate(TreeFrame, Relay, TreeState, tree_automaton),
     config=TreeConfig,
     messages=TreeFrame | StreamAck,
     samples=(TreeFrame(1, 0, (Relay(SAMPLE),)),),
-    fuzz_options=_fuzz_options,
+    fuzz_options=draw_tree,
     ingress_groups=ingress_at_lca(TreeConfig()),
     ingress_from=ingress_at_lca,
 )

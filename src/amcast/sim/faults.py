@@ -7,6 +7,7 @@ anything goes, a group without a majority or with nobody up included: it must st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
@@ -167,8 +168,9 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the last fault is over."""
         return max(map(_end, self.faults), default=0)
 
-    def check(self, topology: Topology) -> None:
-        """Refuses what makes no sense, and what no protocol could survive."""
+    def check(self, topology: Topology, faulty_max: Callable[[int], int]) -> None:
+        """Refuses what makes no sense, and what the protocol could not survive: `faulty_max` says how many members of
+        a group of some size may be gone for good."""
         gone: dict[GroupId, set[ProcessId]] = {}
         for fault in self.faults:
             problem = _problem(fault, topology)
@@ -178,7 +180,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 group = topology.group_of(fault.process)
                 if group is not None:
                     gone.setdefault(group, set()).add(fault.process)
-                    if 2 * len(gone[group]) >= len(topology.members(group)):
+                    if len(gone[group]) > faulty_max(len(topology.members(group))):
                         raise UsageError(
                             f"the fault plan leaves group g{group} without a majority for ever: "
                             "let fewer of its processes crash for good or lose their disk"
@@ -290,6 +292,10 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
+def minority(size: int) -> int:
+    return (size - 1) // 2
+
+
 class PlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much a random plan does: faults within `window_us`, each lasting up to `last_us`."""
 
@@ -298,11 +304,17 @@ class PlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults_max: int = 24
 
 
-def random_plan(topology: Topology, kinds: tuple[str, ...], size: PlanSize, rng: Random) -> FaultPlan:
+def random_plan(
+    topology: Topology,
+    kinds: tuple[str, ...],
+    size: PlanSize,
+    rng: Random,
+    faulty_max: Callable[[int], int] = minority,
+) -> FaultPlan:
     """Faults of these kinds (see `parse_kinds`) that protocols have to survive, drawn from `rng`."""
     if not kinds:
         return FaultPlan()
-    drawer = _Drawer(topology, size, rng)
+    drawer = _Drawer(topology, size, rng, faulty_max)
     faults: list[AnyFault] = []
     of_members = tuple(kind for kind in kinds if kind not in (CrashGroup.kind, Liar.kind))
     for _ in range(rng.randint(1, size.faults_max) if of_members else 0):
@@ -344,12 +356,14 @@ def _draw_more(
 
 
 class _Drawer:
-    def __init__(self, topology: Topology, size: PlanSize, rng: Random) -> None:
+    def __init__(
+        self, topology: Topology, size: PlanSize, rng: Random, faulty_max: Callable[[int], int]
+    ) -> None:
         self._topology = topology
         self._size = size
         self._rng = rng
         # How many members of each group may still die or lose their disk for good.
-        self._spare = {group: (len(topology.members(group)) - 1) // 2 for group in topology.groups}
+        self._spare = {group: faulty_max(len(topology.members(group))) for group in topology.groups}
         self._doomed: set[ProcessId] = set()
         # Half of the plans strike one group within a short time: faults that meet do the most harm.
         self._groups = topology.groups

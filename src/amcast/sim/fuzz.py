@@ -97,7 +97,7 @@ def fuzz_scenario(
     drawn = _with_reads(drawn, Random(f"fuzz/reads/{seed}"))
     drawn = _with_limits(drawn, Random(f"fuzz/limits/{seed}"))
     drawn = _with_small_numbers(drawn, Random(f"fuzz/numbers/{seed}"))
-    plan = random_plan(drawn.topology(), kinds, size, rng)
+    plan = random_plan(drawn.topology(), kinds, size, rng, spec.faulty_max)
     made = msgspec.structs.replace(drawn, plan=plan)
     made.check()
     return made

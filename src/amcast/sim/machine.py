@@ -30,6 +30,7 @@ from ..core import (
 )
 from .disk import Disk
 from .engine import EventLoop
+from .keys import Keys
 from .network import Network
 
 
@@ -102,8 +103,10 @@ class Machine(Outbox):
         sync_us: int,
         has_batches: bool = False,
         takes: Callable[[ProcessId, Wire], bool] = takes_anything,
+        keys: Keys | None = None,
     ) -> None:
         self.id = id_
+        self._keys = keys or Keys()
         self._loop = loop
         self._network = network
         self._codec = codec
@@ -333,6 +336,12 @@ class Machine(Outbox):
                 self._observer.saw_wire(self.id, receiver, kind, about, len(data), sent, None)
             for arrival in arrivals:
                 loop.at(arrival, self.peers[receiver].arrive, (self.id, data, kind, about, sent))
+
+    def sign(self, data: bytes) -> bytes:
+        return self._keys.sign(self.id, data)
+
+    def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:
+        return self._keys.verify(process, data, proof)
 
     def announce(self, message: AppMessage) -> None:
         if self.is_up:  # otherwise it crashed earlier in this very handler

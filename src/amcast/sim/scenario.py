@@ -91,11 +91,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self) -> None:
         """Raises `UsageError` if it makes no sense."""
-        if self.replicas > 1 and self.replicas % 2 == 0:
-            raise UsageError(
-                f"groups of {self.replicas} have no majority that survives a tie: use an odd number of replicas, "
-                f"such as {self.replicas + 1}"
-            )
+        problem = self.spec().problem_with_size(self.replicas)
+        if problem is not None:
+            raise UsageError(f"groups of {self.replicas} {problem}")
         if self.clients < 1 or self.messages < 0 or self.outstanding < 1:
             raise UsageError("a run needs at least one client, and each of them one outstanding message or more")
         if self.burst < 1 or not 1 <= self.batch <= BATCH_LIMIT:
@@ -114,7 +112,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         topology = self.topology()
         self.workload.check(topology)
         self.replica_config()
-        self.plan.check(topology)
+        self.plan.check(topology, self.spec().faulty_max)
 
 
 def scenario(protocol_name: str, network: str = "lan", **settings: Any) -> Scenario:

@@ -35,7 +35,7 @@ class LoadClient(Client):
         replica_config: ReplicaConfig | None = None,
     ) -> None:
         make_ingress = spec.ingress_maker(topology, replica_config or spec.config())
-        super().__init__(process, topology, spec.ingress_groups, config, make_ingress)
+        super().__init__(process, topology, spec.ingress_groups, config, make_ingress, spec.survives_liars)
         self._workload = workload
         self._load = load
         self._rng = rng

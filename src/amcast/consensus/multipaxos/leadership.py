@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import msgspec
-
-from ...core import Outbox, ProcessId, encode
+from ...core import Outbox, ProcessId
 from ..base import Decision, Elected
+from ..values import cut_into_values
 from .acceptor import Acceptor
 from .audience import Audience
 from .config import PaxosConfig
@@ -101,7 +100,7 @@ class Leadership:
         decisions: list[Decision] = []
         while self._election.role == LEADER and (self._values or self.batch) and self._has_room():
             if not self._values:
-                self._values.extend(self._cut(self.batch))
+                self._values.extend(cut_into_values(self.batch, self._config.value_bytes))
                 self.batch, self._urgent = [], False
             decisions += self._propose_value(self.next_free, self._values.popleft(), out)
         return decisions
@@ -111,22 +110,6 @@ class Leadership:
         if len(in_flight) >= self._config.window:
             return False
         return sum([len(slots[instance].value) for instance in in_flight]) < self._config.window_bytes
-
-    def _cut(self, entries: list[Any]) -> list[bytes]:
-        """As few values as the limit allows: links and disks take many of a moderate size better than a huge one."""
-        value = encode(entries)
-        if len(value) <= self._config.value_bytes or len(entries) == 1:
-            return [value]
-        parts: list[list[msgspec.Raw]] = []
-        size = self._config.value_bytes
-        for entry in entries:
-            data = msgspec.Raw(encode(entry))
-            size += len(data)
-            if size > self._config.value_bytes:
-                parts.append([])
-                size = len(data)
-            parts[-1].append(data)
-        return [encode(part) for part in parts]
 
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> list[Decision]:
         learner, ballot = self._learner, self._election.ballot

@@ -1,0 +1,51 @@
+"""ByzCast: the tree, with groups of 3f+1 of which f members may lie, and clients that may lie.
+
+Guarantees, for members that tell the truth: integrity, validity (of clients that do), agreement, prefix and acyclic
+order; partially genuine: a message to one group concerns nobody else. Survives f liars in each group of 3f+1, all at
+once, any number of lying clients, and restarts. 4 delays to one group, and 4 more for each level below the lowest common
+ancestor (the lca) of the destinations.
+
+    client       lca: a Byzantine log              child: a Byzantine log
+      |--START---->|  signed                           |   1
+      |            |--PROPOSE, WRITE, ACCEPT           |   2 to 4   ordered; a destination delivers
+      |            |--RELAY, from each member--------->|   5        to each member
+      |            |                                   |   6 to 8   f+1 said the same: ordered, delivered
+      |<--REPLY----|<--REPLY---------------------------|            from each member; the client believes f+1
+
+From: Coelho, "On the many faces of atomic multicast" (2019), chapter 3, Algorithm 3. `tree.py` has the tree,
+`_byzantine.py` what is done about liars, `consensus/bft` the log of a group.
+
+Where this departs from the paper:
+- A group orders each copy that a replica of its parent relays, in the paper, and handles the message when f+1 copies
+  are in its log. That does not keep the parent's order: of two messages the second may get its f+1 copies first, in one
+  child and not in the other. Here relays are numbered, for each child, by the parent's log. A child orders number k
+  once, when f+1 replicas of the parent told its members the same for k, and handles numbers in order.
+- Copies count by distinct replicas of the parent. In the paper one liar could send f+1 copies.
+- Messages carry their client's signature, which covers the destinations, up to the group where they enter. From there on
+  f+1 replicas of each group stand behind them.
+- Groups keep what they relay until f+1 replicas of the child say that it is ordered there, and say so in their log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..consensus import BftMessage, BftRecord
+from . import tree
+from ._adapter import StreamAck
+from ._byzantine import replicate_among_liars
+
+SPEC = replace(
+    tree.SPEC,
+    name="byzcast",
+    title="ByzCast",
+    paper="Coelho 2019, Algorithm 3",
+    survives="f liars of 3f+1 in each group, lying clients, restarts",
+    replicas=4,
+    delays={"local": 4, "global": 8},
+    build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton),
+    messages=tree.TreeFrame | StreamAck | BftMessage,
+    records=BftRecord,
+    survives_liars=True,
+    fuzz_replicas=(4, 7),
+)
