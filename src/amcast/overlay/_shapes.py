@@ -34,7 +34,7 @@ def name_groups(problem: Problem, shape: Shape) -> OverlayTree:
     and nodes, the first group stands nearest to the root.
     """
     nodes: list[tuple[GroupId, int]] = []  # each with the place of its parent in this list, from the root down
-    waiting: list[tuple[Shape, int]] = [(shape, -1)]
+    waiting: list[tuple[Shape, int]] = [(_ordered(shape), -1)]
     for (group, below), above in waiting:
         waiting += [(child, len(nodes)) for child in below]
         nodes.append((group, above))
@@ -48,6 +48,17 @@ def name_groups(problem: Problem, shape: Shape) -> OverlayTree:
         named[place] = (fitting or free[-1:])[0]
         free.remove(named[place])
     return OverlayTree({named[place]: named[above] if above >= 0 else 0 for place, (_, above) in enumerate(nodes)})
+
+
+def _ordered(shape: Shape) -> Shape:
+    """With children in the order of the least target below each, so that equal trees look the same."""
+    group, below = shape
+    return group, tuple(sorted([_ordered(child) for child in below], key=_least_target))
+
+
+def _least_target(shape: Shape) -> GroupId:
+    group, below = shape
+    return min([*([group] if group else []), *(_least_target(child) for child in below)])
 
 
 def _loads(problem: Problem, nodes: list[tuple[GroupId, int]]) -> list[int]:

@@ -109,7 +109,7 @@ class _Annealing:
         self._best: tuple[Score, Draft] | None = None
         self._moves: list[Callable[[Draft], Draft | None]] = [self._move, self._swap, self._gather]
         if problem.auxiliary:
-            self._moves.append(self._dissolve)
+            self._moves += [self._dissolve, self._crown]
         if problem.targets_inside:
             self._moves += [self._exchange, self._turn]
 
@@ -286,6 +286,19 @@ class _Annealing:
         for node in chosen:
             if node != head:
                 made[node] = head
+        return self._tidied(made)
+
+    def _crown(self, draft: Draft) -> Draft | None:
+        """An auxiliary group becomes the root, above the one that was it and some of its children."""
+        free = [node for node in range(self._targets, self._nodes) if draft[node] == _UNUSED]
+        root = draft.index(_ROOT)
+        below = [child for child, parent in enumerate(draft) if parent == root]
+        if not free or not below:
+            return None
+        made = draft.copy()
+        made[free[0]], made[root] = _ROOT, free[0]
+        for child in self._rng.sample(below, self._rng.randint(1, len(below))):
+            made[child] = free[0]
         return self._tidied(made)
 
     def _dissolve(self, draft: Draft) -> Draft | None:

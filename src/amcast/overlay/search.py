@@ -16,7 +16,7 @@ Method = Literal["auto", "exact", "heuristic"]
 # optimal, not-viable: proven. viable: perhaps there is a better tree. none-found: perhaps there is one.
 Status = Literal["optimal", "viable", "not-viable", "none-found"]
 
-_STEPS_MAX = 20_000_000  # of the exact search, if nobody insists on it: half a minute on a slow core
+_STEPS_MAX = 40_000_000  # of the exact search, if nobody insists on it: half a minute on a slow core
 
 
 class Plan(msgspec.Struct, frozen=True):
