@@ -17,22 +17,19 @@ CAPACITY = 9500.0
 
 
 @cache
-def all_trees(groups: tuple[int, ...]) -> list[OverlayTree]:
+def all_trees(groups: tuple[int, ...], leaves: tuple[int, ...] = ()) -> list[OverlayTree]:
     """From all lists of parents: nothing here knows how a search builds trees."""
-    return list(_all_trees(groups))
+    return list(_all_trees(groups, leaves))
 
 
-def _all_trees(groups: tuple[int, ...]) -> Iterator[OverlayTree]:
-    for parents in product((0, *groups), repeat=len(groups)):
+def _all_trees(groups: tuple[int, ...], leaves: tuple[int, ...]) -> Iterator[OverlayTree]:
+    inner = [group for group in groups if group not in leaves]
+    above = [inner if group in leaves and len(groups) > 1 else (0, *inner) for group in groups]
+    for parents in product(*above):
         try:
             yield OverlayTree.of_parents(groups, parents)
         except UsageError:
             continue
-
-
-@cache
-def all_with_leaves(groups: tuple[int, ...], leaves: tuple[int, ...]) -> list[OverlayTree]:
-    return [tree for tree in all_trees(groups) if not any(tree.children[group] for group in leaves)]
 
 
 def best_of_all(problem: Problem) -> tuple[int, int] | None:
@@ -41,7 +38,7 @@ def best_of_all(problem: Problem) -> tuple[int, int] | None:
     for count in range(len(problem.auxiliary) + 1):
         for chosen in combinations(problem.auxiliary, count):
             leaves = () if problem.targets_inside else problem.targets
-            for tree in all_with_leaves((*problem.targets, *chosen), leaves):
+            for tree in all_trees((*problem.targets, *chosen), leaves):
                 outcome = evaluate(problem, tree)
                 if outcome.is_viable:
                     found.append((outcome.heights_sum, count))
@@ -50,11 +47,11 @@ def best_of_all(problem: Problem) -> tuple[int, int] | None:
 
 def random_problem(rng: Random) -> Problem:
     """A few groups, a few sets, and capacities between what a group must sustain and what makes any tree viable."""
-    targets = rng.choice((1, 2, 3, 4, 4, 4, 4))
-    targets_inside = rng.random() < 0.5
-    auxiliary = rng.randint(0, 5 - targets) if targets_inside else rng.randint(1, 6 - max(targets, 3))
-    sets = [dst for size in (1, 2, 2, 3, 4) for dst in combinations(range(1, targets + 1), size)]
-    rates = {dst: rng.choice((0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0)) for dst in rng.sample(sets, min(len(sets), 5))}
+    targets_inside = rng.random() < 0.4
+    targets = rng.choice((1, 2, 3, 4, 4, 4)) if targets_inside else rng.choice((1, 2, 3, 4, 5, 5, 5, 5))
+    auxiliary = rng.randint(0, 5 - targets) if targets_inside else rng.randint(1, 7 - max(targets, 4))
+    sets = [dst for size in (1, 2, 2, 2, 3) for dst in combinations(range(1, targets + 1), size)]
+    rates = {dst: rng.choice((0.0, 0.5, 1.0, 1.0, 5.0, 8.0)) for dst in rng.sample(sets, min(len(sets), 6))}
     total = sum(rates.values())
     own = max(sum(rate for dst, rate in rates.items() if group in dst) for group in range(1, targets + 1))
     capacities = {

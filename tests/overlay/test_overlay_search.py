@@ -94,6 +94,13 @@ def test_exact_search_equals_all_trees_and_the_heuristic_is_near() -> None:
     assert missed == 0
 
 
+def test_a_dearer_division_may_be_the_one_that_is_viable() -> None:
+    """Below the root of the best tree stands a cluster with fewer sets than another one has, but with more load."""
+    rates = {(1, 2): 10.0, (1, 3): 1.0, (1, 4): 1.0, (2, 3, 5): 0.5, (2, 5): 8.0, (3, 4): 8.0}
+    problem = make_problem(rates, auxiliary=2, capacities={6: 17.1, 7: 25.65})
+    assert exact_of(problem) == best_of_all(problem) == (16, 2)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("auxiliary", "share"), [(4, 0.7), (5, 0.5), (0, 0.6)])
 def test_the_heuristic_is_near_the_exact_search_with_more_groups(seed: int, auxiliary: int, share: float) -> None:
