@@ -14,6 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from ..core import GroupId, ProcessId, Topology, UsageError, client_name
+from .byzantine import LIES, Lying
 
 
 class Fault(msgspec.Struct, frozen=True, tag_field="what", forbid_unknown_fields=True):
@@ -127,6 +128,14 @@ class Liar(Fault, frozen=True, tag="lying-client"):
     process: ProcessId
 
 
+class Traitor(Fault, frozen=True, tag="byzantine"):
+    """This member lies, from the start to the end: `byzantine.py` has the ways. Nothing is asked of it."""
+
+    kind: ClassVar[str] = "byzantine"
+    process: ProcessId
+    lying: Lying
+
+
 AnyFault = (
     Crash
     | CrashLeader
@@ -140,6 +149,7 @@ AnyFault = (
     | Reordering
     | Skew
     | Liar
+    | Traitor
 )
 
 FUSE_US = 50_000  # a process that was to crash while sending, and sends nothing, crashes after so long anyway
@@ -157,6 +167,7 @@ KINDS = (
     "group-down",
     "lying-client",
 )
+BYZANTINE = Traitor.kind  # only where the protocol survives liars, so it is not one of all
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -176,7 +187,8 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             problem = _problem(fault, topology)
             if problem is not None:
                 raise UsageError(f"fault at {fault.at_us} us: {problem}")
-            if isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk):
+            is_gone = isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk)
+            if isinstance(fault, Traitor) or is_gone:
                 group = topology.group_of(fault.process)
                 if group is not None:
                     gone.setdefault(group, set()).add(fault.process)
@@ -189,6 +201,10 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def liars(self) -> set[ProcessId]:
         """Clients that lie."""
         return {f.process for f in self.faults if isinstance(f, Liar)}
+
+    def traitors(self) -> dict[ProcessId, Lying]:
+        """Members that lie."""
+        return {f.process: f.lying for f in self.faults if isinstance(f, Traitor)}
 
     def permanently_down(self) -> set[ProcessId]:
         """Processes that crash and do not restart."""
@@ -223,7 +239,11 @@ def _problem(fault: AnyFault, topology: Topology) -> str | None:
         case Skew() if not -0.5 <= fault.drift <= 0.5:
             return "a clock drifts by at most a half (0.5), fast or slow"
         case Liar() if topology.group_of(fault.process) is not None:
-            return f"{topology.name(fault.process)} is no client, and only clients lie"
+            return f"{topology.name(fault.process)} is no client: a member that lies is a fault 'byzantine'"
+        case Traitor() if topology.group_of(fault.process) is None:
+            return f"{client_name(fault.process)} is no member: a client that lies is a fault 'lying-client'"
+        case Traitor() if unknown := [way for way in fault.lying.ways if way not in LIES]:
+            return f"there is no way of lying '{unknown[0]}': use some of {', '.join(LIES)}"
         case _:
             pass
     touched = fault.side if isinstance(fault, Partition) else (getattr(fault, "process", topology.processes[0]),)
@@ -237,7 +257,7 @@ def _end(fault: AnyFault) -> int:
         return fault.at_us + waits + (fault.down_us or 0)
     if isinstance(fault, CrashGroup):
         return fault.at_us + fault.down_us + fault.spread_us
-    return fault.at_us if isinstance(fault, Skew | Liar) else fault.at_us + fault.for_us
+    return fault.at_us if isinstance(fault, Skew | Liar | Traitor) else fault.at_us + fault.for_us
 
 
 def _describe(fault: AnyFault, topology: Topology) -> str:
@@ -278,18 +298,23 @@ def _describe(fault: AnyFault, topology: Topology) -> str:
             text = f"{name(fault.process)}'s clock is off by {fault.offset_us} us, drifts {fault.drift:+.1%}"
         case Liar():
             text = f"{name(fault.process)} lies"
+        case Traitor():
+            ways, often = ", ".join(fault.lying.ways), fault.lying.often
+            text = f"{name(fault.process)} lies ({ways}) in {often:.0%} of what that is about"
     return f"t={fault.at_us} us: {text}"
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:
-    """`all`, `none`, or names with commas between."""
-    if text in ("all", "none"):
-        return KINDS if text == "all" else ()
-    kinds = tuple(part.strip() for part in text.split(",") if part.strip())
-    for kind in kinds:
-        if kind not in KINDS:
-            raise UsageError(f"there is no fault '{kind}': use all, none, or some of {', '.join(KINDS)}")
-    return kinds
+    """`none`, or names with commas between. `all` stands for all but liars among members, as in `all,byzantine`."""
+    if text == "none":
+        return ()
+    kinds: list[str] = []
+    for kind in [part.strip() for part in text.split(",") if part.strip()]:
+        if kind not in ("all", BYZANTINE, *KINDS):
+            known = ", ".join((*KINDS, BYZANTINE))
+            raise UsageError(f"there is no fault '{kind}': use all, none, or some of {known}")
+        kinds += [each for each in (KINDS if kind == "all" else (kind,)) if each not in kinds]
+    return tuple(kinds)
 
 
 def minority(size: int) -> int:
@@ -316,7 +341,8 @@ def random_plan(
         return FaultPlan()
     drawer = _Drawer(topology, size, rng, faulty_max)
     faults: list[AnyFault] = []
-    of_members = tuple(kind for kind in kinds if kind not in (CrashGroup.kind, Liar.kind))
+    traitors = drawer.draw_traitors() if BYZANTINE in kinds else []
+    of_members = tuple(kind for kind in kinds if kind not in (CrashGroup.kind, Liar.kind, BYZANTINE))
     for _ in range(rng.randint(1, size.faults_max) if of_members else 0):
         faults.extend(drawer.draw(rng.choice(of_members)))
     # From a stream of their own, so that the faults above stay what they were.
@@ -324,7 +350,7 @@ def random_plan(
     faults += _draw_more(topology, kinds, size, faults, more)
     faults.sort(key=lambda fault: fault.at_us)
     liars = _draw_liars(topology, kinds, more)
-    return FaultPlan((*liars, *faults[: size.faults_max - len(liars)]))
+    return FaultPlan((*traitors, *liars, *faults[: size.faults_max - len(liars)]))
 
 
 def _draw_liars(topology: Topology, kinds: tuple[str, ...], rng: Random) -> list[Liar]:
@@ -372,6 +398,19 @@ class _Drawer:
             self._groups = (rng.choice(topology.groups),)
             start = rng.randrange(size.window_us)
             self._window = (start, min(size.window_us, start + size.last_us))
+
+    def draw_traitors(self) -> list[AnyFault]:
+        """As many in each group as it may have, in three of four groups. All liars of a run share a secret."""
+        rng, topology = self._rng, self._topology
+        secret = rng.getrandbits(32)
+        drawn: list[AnyFault] = []
+        for group in topology.groups:
+            count = self._spare[group] if rng.random() < 0.75 else 0
+            for process in sorted(rng.sample(topology.members(group), count)):
+                self._doom(process)
+                ways = tuple(rng.sample(list(LIES), rng.choice((1, 1, 2, 3))))
+                drawn.append(Traitor(0, process, Lying(ways, rng.choice((0.1, 0.5, 1.0)), secret)))
+        return drawn
 
     def draw(self, kind: str) -> list[AnyFault]:
         rng, topology = self._rng, self._topology

@@ -20,6 +20,7 @@ from .faults import (
     PauseLeader,
     Reordering,
     Skew,
+    Traitor,
 )
 from .machine import Machine
 from .network import Network
@@ -91,6 +92,8 @@ class Injector:
                 self._for_a_while(fault, "reorder", f"{fault.probability}", fault.for_us)
             case Liar():  # to judge a run, it is as if it had crashed: nothing it sends must arrive
                 self._record(fault.process, "crash", "it lies")
+            case Traitor():
+                self._record(fault.process, "byzantine", ", ".join(fault.lying.ways))
             case Skew():
                 self._record(fault.process, "skew", f"{fault.offset_us} us, drift {fault.drift:+.4f}")
                 self._machines[fault.process].skew_clock(fault.offset_us, fault.drift)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from ..description import describe
 from ..protocols import ProtocolSpec, Reply
 from ..trace import Recorder, Run, RunInfo
 from ..workload import LoadClient, LyingClient
+from .byzantine import LyingReplica
 from .engine import EventLoop
 from .injection import Injector
 from .machine import Machine, takes_anything
@@ -143,8 +145,14 @@ class Simulation:
 
             return build_client
 
+        lying = scenario.plan.traitors().get(process)
+
         def build(starts: int) -> Process:
-            return spec.build(process, topology, replica_config, self._rng("process", process, starts))
+            rng = self._rng("process", process, starts)
+            if lying is None:
+                return spec.build(process, topology, replica_config, rng)
+            build_one = partial(spec.build, process, topology, replica_config, rng)
+            return LyingReplica(build_one, process, lying, self._rng("traitor", process, starts))
 
         return build
 

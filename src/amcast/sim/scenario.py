@@ -113,6 +113,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         self.workload.check(topology)
         self.replica_config()
         self.plan.check(topology, self.spec().faulty_max)
+        if self.plan.traitors() and not self.spec().survives_liars:
+            raise UsageError(f"{self.protocol} believes the members of its groups: leave out the fault 'byzantine'")
 
 
 def scenario(protocol_name: str, network: str = "lan", **settings: Any) -> Scenario:

@@ -74,8 +74,10 @@ class Watch:
         self._topology = scenario.topology()
         self._loop = loop
         self._recorder = recorder
-        doomed = scenario.plan.permanently_down()
-        self._liars = scenario.plan.liars()
+        traitors = scenario.plan.traitors().keys()
+        doomed = scenario.plan.permanently_down() | traitors
+        self._traitors = frozenset(traitors)
+        self._liars = scenario.plan.liars() | traitors
         self._lies: dict[tuple[MessageId, tuple[GroupId, ...], bytes], MessageId] = {}
         self._doomed = doomed | self._liars
         self.correct = tuple(p for p in self._topology.processes if p not in doomed)
@@ -168,6 +170,8 @@ class Watch:
 
     def saw_read(self, process: ProcessId, read: int) -> None:
         """It has to show whatever any member of the group has delivered by now."""
+        if process in self._traitors:
+            return
         group = self._group_of[process]
         assert group is not None
         ends = [len(self._final[p].ids) for p in self._topology.members(group) if p in self._final]
@@ -181,6 +185,8 @@ class Watch:
             self.reads_done += 1
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
+        if process in self._traitors:
+            return
         final = self._final.setdefault(process, FinalDeliveries())
         if position > len(final.ids):
             self.owed -= position - len(final.ids) if self._is_correct[process] else 0

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ..core import AppMessage, GroupId, Outbox, Process, ProcessId, TimerKey, Topology, Wire, pack, unpack
+from ..core import AppMessage, GroupId, Outbox, Process, ProcessId, TimerKey, Topology, Wire, pack, signed_part, unpack
 from ..core.ids import SEQ_LIMIT, UNSETTLED_MAX, message_id
 from ..protocols import ProtocolSpec, Start
 
@@ -122,8 +122,16 @@ class LyingClient(Process):
 
     def _send(self, message: AppMessage, to: Sequence[ProcessId], out: Outbox) -> None:
         out.announce_all(unpack(message))
+        message = self._signed(message, out)
         for kind in self._spec.client_messages:
             out.send_all(to, Start((message,)) if kind is Start else self._wire(kind, message))
+
+    def _signed(self, message: AppMessage, out: Outbox) -> AppMessage:
+        """Its own signature, which it has; sometimes for something else."""
+        if not self._spec.survives_liars:
+            return message
+        said = message if self._rng.random() < 0.9 else self._other(message)
+        return msgspec.structs.replace(message, proof=out.sign(signed_part(said)))
 
     # -- anything else
 
@@ -131,6 +139,7 @@ class LyingClient(Process):
         """Any wire message of the protocol: one that clients send, with any fields, or one that only groups send."""
         rng, message = self._rng, self._message()
         out.announce_all(unpack(message))
+        message = self._signed(message, out)
         kinds: tuple[type[Wire], ...] = (*self._spec.client_messages, Start)
         of_groups = [each for each in self._spec.samples if not isinstance(each, kinds)]
         wire = rng.choice(of_groups) if of_groups and rng.random() < 0.3 else self._wire(rng.choice(kinds), message)

@@ -566,10 +566,6 @@ class Bft(Log):
 
     def _on_ask_values(self, sender: ProcessId, message: AskValues, out: Outbox) -> None:
         ledger, config, first = self._ledger, self._config, message.first
-        if first < ledger.floor or (first < ledger.next and first not in ledger.slots):
-            if message.giver == self._process:
-                out.send(sender, Values(self.group, first, ()))
-            return
         digests: list[bytes] = []
         values: list[bytes] = []
         size = 0
@@ -581,7 +577,7 @@ class Bft(Log):
             if message.giver == self._process:
                 values.append(slot.values[slot.decided])
                 size += len(values[-1])
-        if digests:
+        if digests or (first < ledger.next and message.giver == self._process):
             out.send(sender, Values(self.group, first, tuple(digests), tuple(values)))
 
     def _on_values(self, sender: ProcessId, message: Values, out: Outbox) -> None:
