@@ -3,14 +3,14 @@
 A liar says what a member can say, under its own name: links tell who sent a message, and it can sign for itself alone.
 What it does is data: a fault names the ways in which it lies, and how often. Two ways are more than others:
 
-- `twins` runs two copies of the process under one name. Each hears a part of the others, so both believe in what they
-  say: whatever a member can say twice is said twice, without anybody having to think of it.
+- `twins` runs two copies of the process under one name. Each talks with one half of the others, so both believe in what
+  they say: whatever a member can say twice is said twice, without anybody having to think of it.
 - Liars collude: those of a run split the others into the same two halves, and make the same lie of the same message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from ..consensus.bft.messages import Propose, digest_of
 from ..core import AppMessage, Outbox, Process, ProcessId, Record, TimerKey, Timestamp, Wire, encode
 
 _LATE = "liar.late"
@@ -34,6 +35,7 @@ LIES: dict[str, tuple[str, ...]] = {
     "twins": (),
     "alter": (),
     "equivocate": ("propose", "write", "accept"),
+    "forged-value": ("propose",),
     "wrong-digest": ("write", "accept"),
     "forged-relay": ("RELAY", "ACK", "START"),
     "stale-view": ("view-change", "new-view", "write", "accept", "propose"),
@@ -76,7 +78,7 @@ class LyingReplica(Process):
         self._run(0, out, lambda through: self._twins[0].on_multicast(message, through))
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
-        number = sender % len(self._twins)
+        number = self._out.half(sender) if len(self._twins) > 1 else 0
         self._run(number, out, lambda through: self._twins[number].on_message(sender, message, through))
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
@@ -113,6 +115,7 @@ class LyingOutbox(Outbox):
         self._number = 0
         self._late: dict[TimerKey, tuple[ProcessId, Wire]] = {}
         self._kept: list[Wire] = []
+        self._second: dict[bytes, bytes] = {}  # the digest of a value that it proposed, of what it told the other half
         self._heard: set[ProcessId] = set()
         self._is_silent = False
         self._left = 0  # messages until it changes its mind about keeping silent
@@ -136,6 +139,8 @@ class LyingOutbox(Outbox):
 
     def _send_one(self, to: ProcessId, message: Wire) -> None:
         lying, rng = self._lying, self._rng
+        if "twins" in lying.ways and self.half(to) != self._number:
+            return
         kind = str(message.__struct_config__.tag)
         for way in lying.ways:
             about = LIES[way]
@@ -146,7 +151,7 @@ class LyingOutbox(Outbox):
                     if self._keeps_silent():
                         return
                 case "selective":
-                    if self._half(to):
+                    if self.half(to):
                         return
                 case "slow":
                     self._send_late(to, message)
@@ -154,7 +159,9 @@ class LyingOutbox(Outbox):
                 case "twins" | "replay":
                     pass
                 case "equivocate":
-                    message = self._altered(message) if self._half(to) else message
+                    message = self._second_word(message) if self.half(to) else message
+                case "forged-value":
+                    message = structs.replace(message, value=self._forged(message))
                 case _:
                     message = self._altered(message)
         self._out.send(to, message)
@@ -167,8 +174,17 @@ class LyingOutbox(Outbox):
             self._left = self._rng.randrange(400)
         return self._is_silent
 
-    def _half(self, receiver: ProcessId) -> bool:
-        return blake2b(b"%d/%d" % (self._lying.secret, receiver)).digest()[0] & 1 == 1
+    def half(self, receiver: ProcessId) -> int:
+        """Which half of the others this one is in: the same for all liars of a run."""
+        return blake2b(b"%d/%d" % (self._lying.secret, receiver)).digest()[0] & 1
+
+    def _second_word(self, message: Any) -> Wire:
+        """Another value for one half of the members, and the votes that go with it."""
+        if isinstance(message, Propose):
+            value = _altered_value(message.value, Random(message.instance))
+            self._second[digest_of(message.value)] = digest_of(value)
+            return structs.replace(message, value=value)
+        return structs.replace(message, digest=self._second.get(message.digest, message.digest))
 
     def _send_late(self, to: ProcessId, message: Wire) -> None:
         key = f"{_LATE}.{len(self._late)}.{self._rng.getrandbits(32)}"
@@ -184,6 +200,9 @@ class LyingOutbox(Outbox):
         if self._kept and self._heard:
             for _ in range(self._rng.randrange(4)):
                 out.send(self._rng.choice(sorted(self._heard)), self._rng.choice(self._kept))
+
+    def _forged(self, message: Any) -> bytes:
+        return _forged_value(message.value, Random(message.instance ^ self._lying.secret))
 
     def _altered(self, message: Wire) -> Wire:
         """The same lie of the same message, whichever liar tells it; signed, where a signature is due."""
@@ -242,6 +261,8 @@ def alter(message: Wire, rng: Random) -> Wire:
     if not fields:
         return message
     name = rng.choice(fields)
+    if name == "value" and rng.random() < 0.7:
+        return structs.replace(message, value=_altered_value(message.value, rng))  # type: ignore[attr-defined]
     return structs.replace(message, **{name: _altered(getattr(message, name), rng)})
 
 
@@ -253,12 +274,50 @@ def _altered(value: Any, rng: Random) -> Any:
             return rng.choice((value + 1, max(0, value - 1), 0, value + rng.randrange(1_000), (1 << 40) + value))
         case bytes():
             return _altered_bytes(value, rng)
-        case tuple():
-            return _altered_tuple(value, rng)
+        case list() | tuple():
+            return _altered_tuple(tuple(value), rng)
         case msgspec.Struct():
             return alter(value, rng)  # type: ignore[arg-type]
         case _:
             return value
+
+
+def _altered_value(value: bytes, rng: Random) -> bytes:
+    """Other entries than the leader was asked to order: fewer, more, in another order, or with other contents."""
+    try:
+        entries = msgspec.msgpack.decode(value)
+    except msgspec.DecodeError:
+        return b""
+    if not isinstance(entries, list):
+        return b""
+    changed = _altered_tuple(tuple(entries), rng)
+    return encode(list(changed)) if changed else b""
+
+
+def _forged_value(value: bytes, rng: Random) -> bytes:
+    """The same entries, and in one of them a message with other contents or destinations than its client signed."""
+    try:
+        entries = msgspec.msgpack.decode(value)
+    except msgspec.DecodeError:
+        return value
+    messages = list(_messages_in(entries))
+    if not messages:
+        return _altered_value(value, rng)
+    message = rng.choice(messages)
+    if rng.random() < 0.5:
+        message[2] = _altered_bytes(message[2], rng)
+    else:
+        message[1] = sorted(set(message[1]) ^ {rng.randint(1, 4)}) or message[1]
+    return encode(entries)
+
+
+def _messages_in(decoded: Any) -> Iterator[list[Any]]:
+    """Application messages, as they are in decoded entries: id, destinations, payload and so on."""
+    if isinstance(decoded, list):
+        if len(decoded) > 3 and [type(each) for each in decoded[:3]] == [int, list, bytes]:
+            yield decoded
+        for each in decoded:
+            yield from _messages_in(each)
 
 
 def _altered_bytes(value: bytes, rng: Random) -> bytes:

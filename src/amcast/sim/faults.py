@@ -406,9 +406,13 @@ class _Drawer:
         drawn: list[AnyFault] = []
         for group in topology.groups:
             count = self._spare[group] if rng.random() < 0.75 else 0
-            for process in sorted(rng.sample(topology.members(group), count)):
+            members = topology.members(group)
+            # Half of the time the first leader is one: leaders can do the most harm.
+            first = members[:1] if count and rng.random() < 0.5 else ()
+            others = [member for member in members if member not in first]
+            for process in (*first, *sorted(rng.sample(others, count - len(first)))):
                 self._doom(process)
-                ways = tuple(rng.sample(list(LIES), rng.choice((1, 1, 2, 3))))
+                ways = tuple(rng.sample(list(LIES), rng.choice((1, 1, 2, 3)))) if rng.random() < 0.7 else ("twins",)
                 drawn.append(Traitor(0, process, Lying(ways, rng.choice((0.1, 0.5, 1.0)), secret)))
         return drawn
 

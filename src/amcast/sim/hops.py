@@ -6,8 +6,7 @@ import msgspec
 
 from ..protocols import ProtocolSpec
 from ..trace import FINAL, OPTIMISTIC
-from ..workload import Micro
-from .run import simulate
+from .run import Simulation
 from .scenario import scenario
 
 
@@ -27,16 +26,14 @@ def measure_hops(spec: ProtocolSpec, groups: int = 3) -> list[Hops]:
 def _measure(spec: ProtocolSpec, case: str, claimed: int, groups: int) -> Hops:
     destinations = 1 if case == "local" else 2
     made = scenario(
-        spec.name,
-        "unit",
-        groups=groups,
-        clients=1,
-        messages=1,
-        workload=Micro(destinations, destinations),
-        options=spec.cases.get(case, {}),
-        seed=1,
+        spec.name, "unit", groups=groups, clients=1, messages=0, options=spec.cases.get(case, {}), seed=1
     )
-    run = simulate(made).run()
+    simulation = Simulation(made, spec)
+    simulation.start()
+    # The last groups: where the first one orders for all, it has no way to go.
+    simulation.multicast(made.topology().clients[0], made.topology().groups[-destinations:], b"")
+    simulation.settle()
+    run = simulation.result().run()
     kind = OPTIMISTIC if case == "optimistic" else FINAL
     took = int(run.deliveries.t_us[run.deliveries.kind == kind].max()) - int(run.multicasts.t_us[0])
     return Hops(spec.name, case, took / made.network.default_us, claimed)
