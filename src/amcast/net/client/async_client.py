@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,24 +53,14 @@ class _Call(msgspec.Struct, gc=False):
     """What the applications of some groups answered to a message."""
 
     dst: tuple[GroupId, ...]
-    lacks: int  # how many groups have not answered
     told: dict[GroupId, Result] = {}
+    is_complete: bool = False
     problem: str = ""
     is_told: asyncio.Event | None = None  # while somebody waits for it
 
     @property
     def missing(self) -> list[GroupId]:
         return [group for group in self.dst if group not in self.told]
-
-    def take(self, group: GroupId, result: Result, problem: str) -> None:
-        """The first answer of each group counts."""
-        if group not in self.told and group in self.dst:
-            self.told[group] = result
-            self.lacks -= 1
-            if problem:
-                self.problem = problem
-            if self.is_told is not None:
-                self.is_told.set()
 
     def results(self) -> dict[str, bytes | None]:
         """By the names of the groups. Raises if a group has not executed the message."""
@@ -81,8 +71,13 @@ class _Call(msgspec.Struct, gc=False):
             result = self.told[group]
             if isinstance(result, int):
                 raise NotExecutedError(f"g{group}: {result.text}")
-            results[f"g{group}"] = result
+            results[_name_of(group)] = result
         return results
+
+
+@cache
+def _name_of(group: GroupId) -> str:
+    return f"g{group}"
 
 
 class WaitingClient(Client):
@@ -105,11 +100,18 @@ class WaitingClient(Client):
         return [message for message in delivered if message.id in calls] if calls else ()
 
     def take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
+        """The first answer of each group counts. It is called for multicasts as well: groups don't tell them apart."""
         call = self.calls.get(id_)
-        if call is not None:
-            call.take(group, result, problem)
-            if not call.lacks:
-                self.end_call(id_)
+        if call is None or group in call.told or group not in call.dst:
+            return
+        call.told[group] = result
+        if problem:
+            call.problem = problem
+        if call.is_told is not None:
+            call.is_told.set()
+        if len(call.told) == len(call.dst):
+            call.is_complete = True
+            self.end_call(id_)
 
     def end_call(self, id_: MessageId) -> None:
         """It is complete, or given up: groups need not keep its results for this client any more."""
@@ -226,7 +228,7 @@ class AsyncClient(Observer):
         deadline_s = None if timeout is None else driver.deadlines.begin(future, timeout)
         try:
             await future
-            if call is not None and call.lacks:
+            if call is not None and not call.is_complete:
                 async with asyncio.timeout_at(deadline_s):
                     await self._ask_for_results(id_, call)
         except TimeoutError:
@@ -235,7 +237,7 @@ class AsyncClient(Observer):
             if timeout is not None:
                 driver.deadlines.end(future, timeout)
             self._busy.discard(id_)
-            if call is not None and call.lacks:
+            if call is not None and not call.is_complete:
                 driver.process.end_call(id_)
 
     def _not_in_time(self, id_: MessageId, timeout: float | None) -> RetryableError:
@@ -315,7 +317,7 @@ class AsyncClient(Observer):
     ) -> tuple[MessageId, asyncio.Future[None], _Call]:
         message, future = self._submit(groups, enclosed)
         id_ = message.id
-        call = self._open.process.calls[id_] = _Call(message.dst, len(message.dst))
+        call = self._open.process.calls[id_] = _Call(message.dst)
         return id_, future, call
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
