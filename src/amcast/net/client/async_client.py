@@ -364,15 +364,17 @@ class AsyncClient(Observer):
         age_ms = 0 if consistency == "linearizable" else round(max_age * 1_000)
         if consistency == "local" and age_ms < 1:
             raise UsageError(f"a state is never {max_age:g} s old: ask for a linearizable query, or give a longer time")
-        number, question = self._group(group), _checked(payload)
-        if len(question) > self.layout.message_bytes:
-            limit = self.layout.message_bytes
+        number, question, layout = self._group(group), _checked(payload), self.layout
+        if len(question) > layout.message_bytes:
+            limit = layout.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        questions = self._open.trunk.questions
-        asked = Question(number, self.layout.groups[number], self._process.leader_of(number), question, age_ms)
+        driver = self._open
+        questions, first = driver.trunk.questions, driver.process.leader_of(number)
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        asked = Question(number, layout.groups[number], first, question, age_ms, future)
         questions.ask(asked, timeout)
         try:
-            return await asked.answer
+            return await future
         except TimeoutError:
             raise self._unanswered(asked, timeout) from None
         finally:
