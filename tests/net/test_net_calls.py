@@ -11,6 +11,7 @@ import pytest
 
 from amcast import RetryableError, UsageError
 from amcast.core import AppMessage, message_id
+from amcast.core.ids import SEQ_BITS
 from amcast.net.client.async_client import WaitingClient, connect
 from amcast.net.client.sync_client import connect_sync
 from amcast.net.disk.records import Durability
@@ -115,6 +116,22 @@ def test_results_are_kept_until_they_are_settled_and_no_longer(tmp_path: Path) -
             assert host is not None
             assert all(len(known.results) < 50 for known in host.results._senders.values())
             assert client._process._delivered == {}
+
+    run(test)
+
+
+def test_a_call_is_settled_as_soon_as_its_results_are_here(tmp_path: Path) -> None:
+    """With the reply, like a multicast: the next message says so, also if nobody has looked at the results yet."""
+
+    async def test() -> None:
+        machines = registers(groups=1)
+        async with running(tmp_path / "c", groups=1, machines=machines) as cluster, connect(cluster.config) as client:
+            id_, answer = client.submit_call("g1", b"a")
+            await eventually(lambda: not client._process.waiting, "it is delivered")
+            assert client._process.calls == {}
+            assert client._process._delivered == {}
+            assert client._process.settled_of(id_ >> SEQ_BITS) == 1
+            assert await answer == {"g1": b"a"}
 
     run(test)
 
