@@ -118,6 +118,11 @@ def test_an_existing_cluster_is_never_started_as_something_else(folder: Path) ->
     amcast("up", "-o", "resend_us=70000", "--groups", "1", cwd=folder)
 
 
+def test_a_token_that_cannot_be_sent_is_no_sign_of_a_process_that_is_down(folder: Path) -> None:
+    amcast("up", "-p", "skeen", "--groups", "1", cwd=folder)
+    assert "a token is not sent without TLS" in amcast("status", "--token", "x", cwd=folder, code=2)
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "can't make a cluster in file/c: Not a directory" in amcast("up", "-d", "file/c", cwd=tmp_path, code=2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,22 @@ def test_check_refuses_a_folder_that_is_no_run(cli: Cli, tmp_path: Path) -> None
 
 def test_one_bad_folder_among_good_ones_is_named(cli: Cli, run_folder: Path, tmp_path: Path) -> None:
     assert "missing" in cli.refuses("check", run_folder, tmp_path / "missing")
+
+
+@pytest.mark.parametrize("module", ["typer", "amcast.protocols"])
+def test_ctrl_c_gives_no_traceback_while_modules_are_loaded(module: str) -> None:
+    program = f"""
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["amcast", "protocols"]
+from amcast.cli import main
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "error: stopped\n")

@@ -11,7 +11,8 @@ import pytest
 
 from amcast import RetryableError, UsageError
 from amcast.core import AppMessage, message_id
-from amcast.net.client.async_client import AsyncClient, connect
+from amcast.core.ids import SEQ_BITS
+from amcast.net.client.async_client import WaitingClient, connect
 from amcast.net.client.sync_client import connect_sync
 from amcast.net.disk.records import Durability
 from amcast.net.node._application_state import Kept, read_snapshot, split_state
@@ -80,13 +81,13 @@ def test_a_call_that_waits_for_its_results_ends_with_its_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so, and not that the client was never opened."""
-    monkeypatch.setattr(AsyncClient, "_take_result", lambda *_: None)
+    monkeypatch.setattr(WaitingClient, "take_result", lambda *_: None)
 
     async def test() -> None:
         async with running(tmp_path / "c", groups=1, machines=registers(groups=1)) as cluster:
             async with connect(cluster.config) as client:
                 call = asyncio.create_task(client.call("g1", b"a"))
-                await eventually(lambda: bool(client._calls), "the message is on its way")
+                await eventually(lambda: bool(client._process.calls), "the message is on its way")
                 await eventually(lambda: not client._process.waiting, "it is delivered")
             with pytest.raises(ConnectionError, match="was closed before all groups had answered"):
                 await call
@@ -115,6 +116,22 @@ def test_results_are_kept_until_they_are_settled_and_no_longer(tmp_path: Path) -
             assert host is not None
             assert all(len(known.results) < 50 for known in host.results._senders.values())
             assert client._process._delivered == {}
+
+    run(test)
+
+
+def test_a_call_is_settled_as_soon_as_its_results_are_here(tmp_path: Path) -> None:
+    """With the reply, like a multicast: the next message says so, also if nobody has looked at the results yet."""
+
+    async def test() -> None:
+        machines = registers(groups=1)
+        async with running(tmp_path / "c", groups=1, machines=machines) as cluster, connect(cluster.config) as client:
+            id_, answer = client.submit_call("g1", b"a")
+            await eventually(lambda: not client._process.waiting, "it is delivered")
+            assert client._process.calls == {}
+            assert client._process._delivered == {}
+            assert client._process.settled_of(id_ >> SEQ_BITS) == 1
+            assert await answer == {"g1": b"a"}
 
     run(test)
 

@@ -133,9 +133,14 @@ def test_a_group_that_only_passes_messages_on_takes_more_of_them() -> None:
 
 
 def test_a_replica_on_hold_that_missed_the_decision_takes_over_a_state() -> None:
-    """Its log has the message that it holds, and a gap where the group decided to skip it."""
-    made = fuzz_node_scenario("multipaxos", 43, KINDS)
-    assert not simulate_nodes(made).violations
+    """Its log has the message that it holds, and a gap where the group decided to skip it.
+
+    Whether the gap is there depends on when packets arrive, so the same faults happen on several networks.
+    """
+    drawn = fuzz_node_scenario("multipaxos", 43, KINDS)
+    made = [msgspec.structs.replace(drawn, seed=seed) for seed in (5, 13, 29)]
+    assert not any(simulate_nodes(each).violations for each in made)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("amcast.net.node.application.Host.unseen_at", None)
-        assert [violation.property for violation in simulate_nodes(made).violations] == ["liveness"]
+        found = {violation.property for each in made for violation in simulate_nodes(each).violations}
+        assert found == {"liveness"}

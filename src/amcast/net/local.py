@@ -411,8 +411,9 @@ class LocalCluster:
     async def statuses(self) -> dict[str, Status | None]:
         """None for a process that does not answer. If this program may not ask, it raises why."""
         found: dict[str, Status | None] = dict.fromkeys(self.names)
+        asking = observe(self.config, token=self._token())  # a wrong token or certificate is no sign of a process
         try:
-            async with observe(self.config, token=self._token()) as observer:
+            async with asking as observer:
                 ids = self.config.ids()
                 answers = await asyncio.gather(
                     *(observer.status(ids[name]) for name in self.names), return_exceptions=True

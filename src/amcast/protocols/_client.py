@@ -126,8 +126,7 @@ class Client(Process):
         self._outstanding: dict[MessageId, Outstanding] = {}
         self._in_order: deque[Outstanding] = deque()  # by sequence number, from the first that is not done
         self._leader: dict[GroupId, ProcessId] = {}
-        self._kept: set[MessageId] = set()  # not settled when they are delivered, but when `release` is called
-        self._delivered: dict[MessageId, tuple[Outstanding, AppMessage]] = {}  # of these
+        self._delivered: dict[MessageId, tuple[Outstanding, AppMessage]] = {}  # settled when `release` is called
         self._turned_away: dict[GroupId, dict[MessageId, None]] = {}  # by groups that have no room for them
         self._retrying = False
         self.outstanding = 0  # messages
@@ -137,7 +136,12 @@ class Client(Process):
         return self._settled if id_ == self._process else 0
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
-        return self.new_messages(((dst, payload),))[0]
+        seq, checked = self._next_seq, self._checked.get(dst)
+        is_usual = seq < self._ask_from and seq - self._settled < self._ask_ahead and len(payload) <= PAYLOAD_LIMIT
+        if checked is None or not is_usual:
+            return self.new_messages(((dst, payload),))[0]
+        self._next_seq = seq + 1
+        return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
         last = self._next_seq + len(wanted)
@@ -238,7 +242,7 @@ class Client(Process):
                 elif group in reply.groups:
                     self._count_answer(outstanding, group, sender)
                 if not outstanding.missing:
-                    outstanding.is_done = not self._kept or not self._keep_delivered(outstanding)
+                    outstanding.is_done = not self._keep_delivered(outstanding)
                     del self._outstanding[id_]
                     completed.extend(outstanding.parts)
         if completed:
@@ -290,12 +294,12 @@ class Client(Process):
 
     # -- messages that are not over when they are delivered
 
-    def keep(self, id_: MessageId) -> None:
-        """A message of this turn is settled when it is delivered and `release` is called: groups keep its result."""
-        self._kept.add(id_)
+    def unfinished(self, delivered: Sequence[AppMessage]) -> Sequence[AppMessage]:
+        """Those that are not settled before `release` is called, so that groups keep their results."""
+        return ()
 
     def release(self, id_: MessageId) -> None:
-        self._kept.discard(id_)
+        """Such a message is finished, perhaps before it is delivered."""
         if id_ in self._delivered:
             outstanding, message = self._delivered.pop(id_)
             outstanding.kept -= 1
@@ -306,7 +310,7 @@ class Client(Process):
                 self._answered([message])
 
     def _keep_delivered(self, outstanding: Outstanding) -> bool:
-        kept = [part for part in outstanding.parts if part.id in self._kept]
+        kept = self.unfinished(outstanding.parts)
         for part in kept:
             self._delivered[part.id] = (outstanding, part)
         outstanding.kept = len(kept)

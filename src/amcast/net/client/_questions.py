@@ -23,46 +23,42 @@ _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 1.0  # after a member could not answer
 _FRAME_BYTES = 1 << 20  # of queries
 
 
-class Question:
-    def __init__(
-        self, group: GroupId, members: Sequence[ProcessId], first: ProcessId, payload: bytes, max_age_ms: int
-    ) -> None:
-        """`first` is the member to ask first, if any will do."""
-        self.group = group
-        self.payload = payload
-        self.max_age_ms = max_age_ms
-        self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self.number = -1
-        self.problem = ""  # why there is no answer yet
-        self.is_busy = False
-        self._members = members
-        self.turn = members.index(first)
-        # A member that is asked again counts both. It gives up the first by the time of the second, if it is alone.
-        self._silence_s = _SILENCE_FIRST_S if len(members) > 1 else _SILENCE_MAX_S
-        self._pause_s = _PAUSE_FIRST_S
-        self.deadline_s = float("inf")
-        self.due_s = 0.0  # when another member is asked; 0: it is about to be
+class Question(msgspec.Struct, eq=False):
+    group: GroupId
+    members: Sequence[ProcessId]
+    first: ProcessId  # the member to ask first, as far as its client knows
+    payload: bytes
+    max_age_ms: int
+    answer: asyncio.Future[bytes | None]
+    number: int = -1
+    problem: str = ""  # why there is no answer yet
+    is_busy: bool = False
+    turn: int = 0
+    silence_s: float = _SILENCE_FIRST_S
+    pause_s: float = _PAUSE_FIRST_S
+    deadline_s: float = float("inf")
+    due_s: float = 0.0  # when another member is asked; 0: it is about to be
 
     @property
     def member(self) -> ProcessId:
-        return self._members[self.turn % len(self._members)]
+        return self.members[self.turn % len(self.members)]
 
     def begin_at(self, member: ProcessId) -> None:
-        self.turn = self._members.index(member)
+        self.turn = self.members.index(member)
 
     def next_member(self) -> None:
         self.turn += 1
 
     def wait(self, now_s: float) -> None:
         """It was asked now."""
-        self.due_s = now_s + self._silence_s
-        self._silence_s = min(2 * self._silence_s, _SILENCE_MAX_S)
+        self.due_s = now_s + self.silence_s
+        self.silence_s = min(2 * self.silence_s, _SILENCE_MAX_S)
 
     def pause(self, now_s: float) -> None:
         """A member has no answer: others are asked soon."""
         if self.due_s:
-            self.due_s = min(self.due_s, now_s + self._pause_s)
-        self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
+            self.due_s = min(self.due_s, now_s + self.pause_s)
+        self.pause_s = min(2 * self.pause_s, _PAUSE_MAX_S)
 
 
 class Questions:
@@ -86,8 +82,11 @@ class Questions:
         self._open[question.number] = question
         if question.max_age_ms:
             question.turn = self._count  # any member will do: they share the work
-        elif question.group in self._leaders:
-            question.begin_at(self._leaders[question.group])
+        else:
+            question.begin_at(self._leaders.get(question.group, question.first))
+        if len(question.members) == 1:
+            # It counts a question that comes again twice, unless it has given up the first by then.
+            question.silence_s = _SILENCE_MAX_S
         self._unsent.append(question)
         self._touch()
         if self._look is None:

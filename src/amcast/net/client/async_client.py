@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from ...core import GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire
 from ...core.errors import RetryableError
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import client_config, replica_config
-from ..wire.control import Layout, Refusal, Result, ResultsQuery, Status
+from ..wire.control import Layout, Result, ResultsQuery, Status
 from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
 from ._questions import Question
@@ -49,30 +49,39 @@ class NotExecutedError(UsageError):
     """The groups have delivered the request, and their applications did not execute it: the text says why."""
 
 
-class _Call:
+class _Call(msgspec.Struct, gc=False):
     """What the applications of some groups answered to a message."""
 
-    def __init__(self, groups: Iterable[GroupId]) -> None:
-        self.missing = set(groups)
-        self.results: dict[GroupId, bytes | None] = {}
-        self.problem = ""
-        self.refusal = ""  # why the application did not execute the message
-        self.is_told: asyncio.Event | None = None  # while somebody waits for it
+    dst: tuple[GroupId, ...]
+    told: dict[GroupId, Result] = {}
+    is_complete: bool = False
+    problem: str = ""
+    is_told: asyncio.Event | None = None  # while somebody waits for it
 
-    def take(self, group: GroupId, result: Result, problem: str) -> None:
-        if group in self.missing:
-            self.missing.discard(group)
-            if isinstance(result, Refusal):
-                self.refusal = self.refusal or f"g{group}: {result.text}"
-            else:
-                self.results[group] = result
-            self.problem = self.problem or problem
-            if self.is_told is not None:
-                self.is_told.set()
+    @property
+    def missing(self) -> list[GroupId]:
+        return [group for group in self.dst if group not in self.told]
+
+    def results(self) -> dict[str, bytes | None]:
+        """By the names of the groups. Raises if a group has not executed the message."""
+        if self.problem:
+            raise UsageError(self.problem)
+        results: dict[str, bytes | None] = {}
+        for group in self.dst:
+            result = self.told[group]
+            if isinstance(result, int):
+                raise NotExecutedError(f"g{group}: {result.text}")
+            results[_name_of(group)] = result
+        return results
+
+
+@cache
+def _name_of(group: GroupId) -> str:
+    return f"g{group}"
 
 
 class WaitingClient(Client):
-    """Completes the future of a message when all its groups have delivered it."""
+    """Completes the future of a message when all its groups have delivered it, and gathers the results of calls."""
 
     def __init__(
         self,
@@ -84,6 +93,30 @@ class WaitingClient(Client):
     ) -> None:
         super().__init__(process, topology, entries, config, make_ingress)
         self.waiting: dict[MessageId, asyncio.Future[None]] = {}
+        self.calls: dict[MessageId, _Call] = {}  # without the results of all groups
+
+    def unfinished(self, delivered: Sequence[AppMessage]) -> Sequence[AppMessage]:
+        calls = self.calls
+        return [message for message in delivered if message.id in calls] if calls else ()
+
+    def take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
+        """The first answer of each group counts. It is called for multicasts as well: groups don't tell them apart."""
+        call = self.calls.get(id_)
+        if call is None or group in call.told or group not in call.dst:
+            return
+        call.told[group] = result
+        if problem:
+            call.problem = problem
+        if call.is_told is not None:
+            call.is_told.set()
+        if len(call.told) == len(call.dst):
+            call.is_complete = True
+            self.end_call(id_)
+
+    def end_call(self, id_: MessageId) -> None:
+        """It is complete, or given up: groups need not keep its results for this client any more."""
+        del self.calls[id_]
+        self.release(id_)
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, Reply):
@@ -91,6 +124,10 @@ class WaitingClient(Client):
                 future = self.waiting.pop(completed.id, None)
                 if future is not None and not future.done():
                     future.set_result(None)
+
+
+class _Driver(ClientDriver):
+    process: WaitingClient
 
 
 def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> WaitingClient:
@@ -117,15 +154,14 @@ class AsyncClient(Observer):
     def __init__(self, seeds: Sequence[tuple[str, int]], credentials: Credentials, trunk: Trunk | None = None) -> None:
         super().__init__(seeds, credentials)
         self._shared = trunk  # of the client whose connections this one shares
-        self._driver: ClientDriver | None = None
+        self._driver: _Driver | None = None
         self._busy: set[MessageId] = set()
-        self._calls: dict[MessageId, _Call] = {}
 
     async def __aenter__(self) -> Self:
-        driver = ClientDriver(self._shared or Trunk(self._credentials), _make_process)
+        driver = _Driver(self._shared or Trunk(self._credentials), _make_process)
         await self._patiently(partial(driver.open, self._seeds))
         driver.on_busy = self._note_busy
-        driver.on_result = self._take_result
+        driver.on_result = driver.process.take_result
         self._driver = driver
         self._opened = driver.trunk
         return self
@@ -154,16 +190,14 @@ class AsyncClient(Observer):
             self._busy.update([message.id for message in self._process.sent_with(id_)])
 
     @property
-    def _open(self) -> ClientDriver:
+    def _open(self) -> _Driver:
         if self._driver is None:
             raise UsageError("this client is not open: use `async with amcast.connect(...) as client`")
         return self._driver
 
     @property
     def _process(self) -> WaitingClient:
-        process = self._open.process
-        assert isinstance(process, WaitingClient)
-        return process
+        return self._open.process
 
     @property
     def uses_new_files(self) -> bool:
@@ -180,14 +214,31 @@ class AsyncClient(Observer):
         delivered later, but never twice.
         """
         id_, future = self.submit(groups, payload)
+        await self._finish(id_, future, timeout)
+        return id_
+
+    async def _finish(
+        self, id_: MessageId, future: asyncio.Future[None], timeout: float | None, call: _Call | None = None
+    ) -> None:
+        """Waits until all groups have delivered a message, and have told the results of a call.
+
+        Nobody else has the future: it may be cancelled with whoever waits here, and the message goes its way.
+        """
+        driver = self._open
+        deadline_s = None if timeout is None else driver.deadlines.begin(future, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                await asyncio.shield(future)
+            await future
+            if call is not None and not call.is_complete:
+                async with asyncio.timeout_at(deadline_s):
+                    await self._ask_for_results(id_, call)
         except TimeoutError:
             raise self._not_in_time(id_, timeout) from None
         finally:
+            if timeout is not None:
+                driver.deadlines.end(future, timeout)
             self._busy.discard(id_)
-        return id_
+            if call is not None and not call.is_complete:
+                driver.process.end_call(id_)
 
     def _not_in_time(self, id_: MessageId, timeout: float | None) -> RetryableError:
         if id_ in self._busy:
@@ -209,16 +260,19 @@ class AsyncClient(Observer):
         With a `key`, the same holds for all calls that this client's name makes with that key, groups and payload, also
         by other programs and later: the request is executed once, and each call gets the answer of that execution.
         """
-        _, answer = self.submit_call(groups, payload, timeout, key=key)
-        return await answer
+        id_, future, call = self._begin_call(groups, self._enclosed(payload, key))
+        await self._finish(id_, future, timeout, call)
+        return call.results()
 
     def submit_call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
         """Like `call`: the message is on its way, and its results are to be awaited."""
+        return self._submit_call(groups, self._enclosed(payload, key), timeout)
+
+    def _enclosed(self, payload: Payload, key: str | None) -> bytes:
         payload = _checked(payload)
-        enclosed = as_sent(payload) if key is None else self._keyed(key, payload)
-        return self._submit_call(groups, enclosed, timeout)
+        return as_sent(payload) if key is None else self._keyed(key, payload)
 
     def _keyed(self, key: str, payload: bytes) -> bytes:
         if not 0 < len(key) <= KEY_LIMIT:
@@ -250,32 +304,21 @@ class AsyncClient(Observer):
     def _submit_call(
         self, groups: str | Iterable[str], enclosed: bytes, timeout: float | None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
-        names = (groups,) if isinstance(groups, str) else tuple(groups)
-        id_, future = self._submit(names, enclosed)
-        self._process.keep(id_)
-        call = self._calls[id_] = _Call(self._group(name) for name in names)
-        return id_, self._await_results(id_, future, call, timeout)
+        id_, future, call = self._begin_call(groups, enclosed)
 
-    async def _await_results(
-        self, id_: MessageId, future: asyncio.Future[None], call: _Call, timeout: float | None
-    ) -> dict[str, bytes | None]:
-        process = self._process
-        try:
-            async with asyncio.timeout(timeout):
-                await asyncio.shield(future)
-                if call.missing:
-                    await self._ask_for_results(id_, call)
-        except TimeoutError:
-            raise self._not_in_time(id_, timeout) from None
-        finally:
-            self._busy.discard(id_)
-            self._calls.pop(id_, None)
-            process.release(id_)
-        if call.problem:
-            raise UsageError(call.problem)
-        if call.refusal:
-            raise NotExecutedError(call.refusal)
-        return {f"g{group}": call.results[group] for group in sorted(call.results)}
+        async def answer() -> dict[str, bytes | None]:
+            await self._finish(id_, future, timeout, call)
+            return call.results()
+
+        return id_, answer()
+
+    def _begin_call(
+        self, groups: str | Iterable[str], enclosed: bytes
+    ) -> tuple[MessageId, asyncio.Future[None], _Call]:
+        message, future = self._submit(groups, enclosed)
+        id_ = message.id
+        call = self._open.process.calls[id_] = _Call(message.dst)
+        return id_, future, call
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
         """A leader tells results by itself. If it could not, any member of the group may know them."""
@@ -283,10 +326,10 @@ class AsyncClient(Observer):
         pause_s = _ASK_FIRST_S
         attempt = 0
         is_told = call.is_told = asyncio.Event()
-        while call.missing:
+        while missing := call.missing:
             if self._driver is None:
                 raise ConnectionError("the client was closed before all groups had answered")
-            for group in call.missing:
+            for group in missing:
                 members = self.layout.groups[group]
                 first = members.index(self._process.leader_of(group))
                 self._trunk.send(members[(first + attempt) % len(members)], question)
@@ -296,11 +339,6 @@ class AsyncClient(Observer):
                 async with asyncio.timeout(pause_s):
                     await is_told.wait()
             pause_s = min(2 * pause_s, _ASK_MAX_S)
-
-    def _take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
-        call = self._calls.get(id_)
-        if call is not None:
-            call.take(group, result, problem)
 
     # -- queries
 
@@ -326,15 +364,17 @@ class AsyncClient(Observer):
         age_ms = 0 if consistency == "linearizable" else round(max_age * 1_000)
         if consistency == "local" and age_ms < 1:
             raise UsageError(f"a state is never {max_age:g} s old: ask for a linearizable query, or give a longer time")
-        number, question = self._group(group), _checked(payload)
-        if len(question) > self.layout.message_bytes:
-            limit = self.layout.message_bytes
+        number, question, layout = self._group(group), _checked(payload), self.layout
+        if len(question) > layout.message_bytes:
+            limit = layout.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        questions = self._open.trunk.questions
-        asked = Question(number, self.layout.groups[number], self._process.leader_of(number), question, age_ms)
+        driver = self._open
+        questions, first = driver.trunk.questions, driver.process.leader_of(number)
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        asked = Question(number, layout.groups[number], first, question, age_ms, future)
         questions.ask(asked, timeout)
         try:
-            return await asked.answer
+            return await future
         except TimeoutError:
             raise self._unanswered(asked, timeout) from None
         finally:
@@ -349,12 +389,16 @@ class AsyncClient(Observer):
 
     def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""
-        return self._submit(groups, as_sent(_checked(payload)))
+        message, future = self._submit(groups, as_sent(_checked(payload)))
+        return message.id, future
 
-    def _submit(self, groups: str | Iterable[str], payload: bytes) -> tuple[MessageId, asyncio.Future[None]]:
-        driver, process = self._open, self._process
-        names = (groups,) if isinstance(groups, str) else groups
-        dst = tuple(sorted({self._group(name) for name in names}))
+    def _submit(self, groups: str | Iterable[str], payload: bytes) -> tuple[AppMessage, asyncio.Future[None]]:
+        driver = self._open
+        process = driver.process
+        if isinstance(groups, str):
+            dst: tuple[GroupId, ...] = (self._group(groups),)
+        else:
+            dst = tuple(sorted({self._group(name) for name in groups}))
         if len(payload) > self.layout.message_bytes:
             raise UsageError(
                 f"a payload of {len(payload)} bytes is over the cluster's limit of {self.layout.message_bytes}: "
@@ -364,7 +408,7 @@ class AsyncClient(Observer):
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         process.waiting[message.id] = future
         process.on_multicast(message, driver)
-        return message.id, future
+        return message, future
 
 
 def connect(

@@ -12,6 +12,7 @@ from ...protocols import Client, Reply, Start
 from ..system import system
 from ..wire.control import Layout, Result
 from ..wire.framing import frame
+from ._deadlines import Deadlines
 from .trunk import Trunk
 
 _READY_MAX = 10_000
@@ -34,6 +35,7 @@ class ClientDriver(Outbox):
         self._zero_timers: dict[TimerKey, None] = {}
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
         self._loop = asyncio.get_running_loop()
+        self.deadlines = Deadlines()  # of whoever waits for messages of this client
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
         self.on_result: Callable[[GroupId, MessageId, Result, str], None] = lambda *_: None
 
@@ -50,6 +52,7 @@ class ClientDriver(Outbox):
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
+        self.deadlines.close()
         for handle in self._timers.values():
             handle.cancel()
         self._timers = {}

@@ -97,7 +97,7 @@ class Observer:
     @property
     def groups(self) -> list[str]:
         """The names of all groups, as g1."""
-        return [f"g{group}" for group in self.layout.groups]
+        return list(self._trunk.group_names)
 
     @property
     def _trunk(self) -> Trunk:
@@ -106,10 +106,10 @@ class Observer:
         return self._opened
 
     def _group(self, name: str) -> GroupId:
-        for group in self.layout.groups:
-            if name == f"g{group}":
-                return group
-        raise UsageError(f"there is no group '{name}': this cluster has {', '.join(self.groups)}")
+        try:
+            return self._trunk.group_names[name]
+        except (KeyError, TypeError):  # also if it is no name at all
+            raise UsageError(f"there is no group '{name}': this cluster has {', '.join(self.groups)}") from None
 
     # -- following
 

@@ -161,6 +161,7 @@ class Trunk:
         welcome = channel.welcomed.result()
         self._layout = layout_decoder.decode(welcome.layout)
         self.topology = Topology(self._layout.groups, (), self._layout.regions)
+        self.group_names = {f"g{group}": group for group in self._layout.groups}
         return welcome
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
