@@ -186,9 +186,7 @@ LIAR_MUTANTS = (
     LiarMutant("relays-by-copies", "byzcast", relays_by_copies, WRONG, LIARS, groups=3, ways=("forged-relay",)),
     LiarMutant("small-quorum", "byzcast", small_quorum, WRONG, LIARS, groups=1, ways=("twins",)),
     Mutant("drops-prepared", "byzcast", drops_prepared, WRONG, AWAY, groups=1),
-    LiarMutant(
-        "believes-states", "byzcast", believes_states, WRONG, AWAY, groups=1, ways=("lying-state",), small=True
-    ),
+    LiarMutant("believes-states", "byzcast", believes_states, WRONG, AWAY, groups=1, ways=("lying-state",), small=True),
     LiarMutant(
         "one-digest",
         "byzcast",

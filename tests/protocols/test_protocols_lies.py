@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from amcast.core import AppMessage, GroupId, ProcessId, Topology, Wire, grid, message_id, pack
+from amcast.core import AppMessage, GroupId, ProcessId, Topology, Wire, grid, message_id, pack, signed_part
 from amcast.core.ids import SEQ_LIMIT, UNSETTLED_MAX
 from amcast.protocols import PROTOCOLS, ProtocolSpec, Start
 from amcast.protocols._in_flight import ALL_BYTES, SENDER_BYTES, SENDER_MESSAGES, InFlight
@@ -47,6 +47,9 @@ class Stand:
 
     def tell(self, group: GroupId, message: AppMessage) -> None:
         """As the liar, to all of a group, in the protocol's own words."""
+        if self.made.spec().survives_liars:
+            proof = self.simulation._nodes[self.liar].sign(signed_part(message))
+            message = replace(message, proof=proof)
         for wire in in_words_of(self.made.spec(), message, self.topology):
             self.say(group, wire)
 

@@ -5,13 +5,13 @@ them. The protocols themselves know nothing of it.
 """
 
 from ..core import UsageError
-from . import fastcast, flexcast, optimistic
+from . import byzcast, fastcast, flexcast, optimistic
 from ._document import make_document
 from ._erratum import Directed, Erratum, Replay, Simulated, replay
 
 __all__ = ["ERRATA", "Directed", "Erratum", "Replay", "Simulated", "erratum", "make_document", "replay"]
 
-ERRATA: tuple[Erratum, ...] = (*fastcast.ERRATA, *flexcast.ERRATA, *optimistic.ERRATA)
+ERRATA: tuple[Erratum, ...] = (*fastcast.ERRATA, *flexcast.ERRATA, *optimistic.ERRATA, *byzcast.ERRATA)
 
 
 def erratum(name: str) -> Erratum:

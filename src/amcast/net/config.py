@@ -199,6 +199,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 yield str(error)
                 if part == self.spec:  # what follows asks it
                     break
+            else:
+                if part == self.spec and not self.spec().runs_on_clusters:
+                    yield (
+                        f"{self.protocol} does not run on clusters yet, since nodes sign nothing: try it in the"
+                        f" simulator, with amcast sim --protocol {self.protocol}"
+                    )
         yield from self._problems_of_processes()
         if self.tls is None and self.tokens is not None:
             yield "tokens are of no use without TLS: whoever listens can read them; add [tls]"

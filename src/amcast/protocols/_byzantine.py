@@ -5,13 +5,13 @@ streams. Where members may lie, nobody is believed alone:
 
 - **Clients** sign their messages, destinations included. A member approves of a proposal only if the signature of each
   message in it is good, so a leader can't invent or alter one.
-- **Other groups**: all members of g send stream g->h to all members of h. All members of g that tell the truth have the
-  same stream, for it follows from g's log. So what f+1 members of g say is entry k of the stream is entry k: one of them
-  tells the truth. A member of h approves of a proposal to take in entry k if f+1 members of g told the same to it;
+- **Other groups**: all members of g send stream g->h to all members of h. All members of g that tell the truth have
+  the same stream, for it follows from g's log. So what f+1 members of g say is entry k of the stream is entry k: one of
+  them tells the truth. A member of h approves of a proposal to take in entry k if f+1 members of g told the same to it;
   until they have, the proposal waits. Entries are taken in by number: copies that are early, late, repeated or
   reordered change nothing.
-- **Acknowledgements** go through the log as well, when f+1 members of h said so: what a group still keeps of a stream is
-  then the same at all members, and so is their state, whose digests the log compares.
+- **Acknowledgements** go through the log as well, when f+1 members of h said so: what a group still keeps of a stream
+  is then the same at all members, and so is their state, whose digests the log compares.
 - **The leader** is replaced if it lets anything wait that a member knows of and that could be ordered: a client's
   message, an entry of a stream, a proposal. A client that gets no answer sends to all members.
 - **Answers** come from all members, and clients believe f+1.
@@ -448,7 +448,7 @@ class ByzantineReplica(ReplicatedAutomaton):
 def replicate_among_liars(
     frame: type[Frame[Any]], body: Any, state: Any, make: Callable[[GroupId, Topology, Any], GroupAutomaton]
 ) -> Callable[[ProcessId, Topology, Any, Random], ByzantineReplica]:
-    """The `build` of a protocol that is an automaton: `make(group, topology, config)`, replicated over a Byzantine log."""
+    """The `build` of a protocol that is an automaton, `make(group, topology, config)`, over a Byzantine log."""
     types = ByzantineTypes(frame, body, state)
 
     def build(process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> ByzantineReplica:

@@ -2,8 +2,8 @@
 
 Guarantees, for members that tell the truth: integrity, validity (of clients that do), agreement, prefix and acyclic
 order; partially genuine: a message to one group concerns nobody else. Survives f liars in each group of 3f+1, all at
-once, any number of lying clients, and restarts. 4 delays to one group, and 4 more for each level below the lowest common
-ancestor (the lca) of the destinations.
+once, any number of lying clients, and restarts. 4 delays to one group, and 4 more for each level below the lowest
+common ancestor (the lca) of the destinations.
 
     client       lca: a Byzantine log              child: a Byzantine log
       |--START---->|  signed                           |   1
@@ -21,8 +21,8 @@ Where this departs from the paper:
   child and not in the other. Here relays are numbered, for each child, by the parent's log. A child orders number k
   once, when f+1 replicas of the parent told its members the same for k, and handles numbers in order.
 - Copies count by distinct replicas of the parent. In the paper one liar could send f+1 copies.
-- Messages carry their client's signature, which covers the destinations, up to the group where they enter. From there on
-  f+1 replicas of each group stand behind them.
+- Messages carry their client's signature, which covers the destinations, up to the group where they enter. From there
+  on f+1 replicas of each group stand behind them.
 - Groups keep what they relay until f+1 replicas of the child say that it is ordered there, and say so in their log.
 """
 
@@ -31,9 +31,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..consensus import BftMessage, BftRecord
+from ..consensus.bft import messages as bft
 from . import tree
 from ._adapter import StreamAck
 from ._byzantine import replicate_among_liars
+
+_CHECKPOINT = bft.Checkpoint(3, b"d")
+_CHANGE = bft.ViewChange(1, 2, 0, 0, 0, (_CHECKPOINT,), (bft.Voted(3, 1, b"d", ((1, b"d"),), b"d"),), b"p")
+_SAMPLES = (
+    bft.Propose(1, 2, 3, b"v"),
+    bft.Write(1, 2, 3, b"d"),
+    bft.Accept(1, 2, 3, b"d", True),
+    bft.Status(1, 2, True, 3, (_CHECKPOINT,)),
+    bft.AskValues(1, 2, 0),
+    bft.Values(1, 2, (b"d",), (b"v",)),
+    bft.AskValue(1, 2, b"d"),
+    bft.Value(1, 2, b"v"),
+    bft.AskState(1, 2),
+    bft.HandedState(1, 2, b"s"),
+    _CHANGE,
+    bft.NewView(1, 2, (_CHANGE,), b"p"),
+    bft.AskRejoin(1, 2),
+    bft.Outrun(1, 2),
+    bft.AskRead(1, 2),
+    bft.ReadUpTo(1, 2, 3),
+)
 
 SPEC = replace(
     tree.SPEC,
@@ -45,6 +67,7 @@ SPEC = replace(
     delays={"local": 4, "global": 8},
     build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton),
     messages=tree.TreeFrame | StreamAck | BftMessage,
+    samples=(*tree.SPEC.samples, *_SAMPLES),
     records=BftRecord,
     survives_liars=True,
     fuzz_replicas=(4, 7),

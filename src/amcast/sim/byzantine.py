@@ -72,7 +72,7 @@ class LyingReplica(Process):
         if "replay" in self._lying.ways:
             out.set_timer(_REPEAT, _REPEAT_US)
         for number, twin in enumerate(self._twins):
-            self._run(number, out, lambda through, twin=twin: twin.on_boot(through))
+            self._run(number, out, twin.on_boot)
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
         self._run(0, out, lambda through: self._twins[0].on_multicast(message, through))
@@ -178,7 +178,7 @@ class LyingOutbox(Outbox):
         """Which half of the others this one is in: the same for all liars of a run."""
         return blake2b(b"%d/%d" % (self._lying.secret, receiver)).digest()[0] & 1
 
-    def _second_word(self, message: Any) -> Wire:
+    def _second_word(self, message: Any) -> Any:
         """Another value for one half of the members, and the votes that go with it."""
         if isinstance(message, Propose):
             value = _altered_value(message.value, Random(message.instance))
@@ -204,15 +204,15 @@ class LyingOutbox(Outbox):
     def _forged(self, message: Any) -> bytes:
         return _forged_value(message.value, Random(message.instance ^ self._lying.secret))
 
-    def _altered(self, message: Wire) -> Wire:
+    def _altered(self, message: Any) -> Any:
         """The same lie of the same message, whichever liar tells it; signed, where a signature is due."""
         rng = Random(blake2b(b"%d/" % self._lying.secret + encode(message), digest_size=8).digest())
-        lie: Any = alter(message, rng)
+        lie = alter(message, rng)
         if hasattr(lie, "signed"):
             if hasattr(lie, "process"):
                 lie = structs.replace(lie, process=self._process)
             lie = structs.replace(lie, proof=self._out.sign(lie.signed()))
-        return lie  # type: ignore[no-any-return]
+        return lie
 
     # -- what it does like any other
 
@@ -255,14 +255,14 @@ class LyingOutbox(Outbox):
         self._out.snapshot(record)
 
 
-def alter(message: Wire, rng: Random) -> Wire:
+def alter(message: Any, rng: Random) -> Any:
     """One field of it is another: a message that a member could have sent, and did not."""
     fields = [name for name in message.__struct_fields__ if name not in ("group", "proof")]
     if not fields:
         return message
     name = rng.choice(fields)
     if name == "value" and rng.random() < 0.7:
-        return structs.replace(message, value=_altered_value(message.value, rng))  # type: ignore[attr-defined]
+        return structs.replace(message, value=_altered_value(message.value, rng))
     return structs.replace(message, **{name: _altered(getattr(message, name), rng)})
 
 
@@ -277,7 +277,7 @@ def _altered(value: Any, rng: Random) -> Any:
         case list() | tuple():
             return _altered_tuple(tuple(value), rng)
         case msgspec.Struct():
-            return alter(value, rng)  # type: ignore[arg-type]
+            return alter(value, rng)
         case _:
             return value
 

@@ -170,6 +170,10 @@ KINDS = (
 BYZANTINE = Traitor.kind  # only where the protocol survives liars, so it is not one of all
 
 
+def minority(size: int) -> int:
+    return (size - 1) // 2
+
+
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What goes wrong in a run, and when: data that can be printed, saved, replayed and shrunk."""
 
@@ -179,7 +183,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the last fault is over."""
         return max(map(_end, self.faults), default=0)
 
-    def check(self, topology: Topology, faulty_max: Callable[[int], int]) -> None:
+    def check(self, topology: Topology, faulty_max: Callable[[int], int] = minority) -> None:
         """Refuses what makes no sense, and what the protocol could not survive: `faulty_max` says how many members of
         a group of some size may be gone for good."""
         gone: dict[GroupId, set[ProcessId]] = {}
@@ -187,8 +191,9 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             problem = _problem(fault, topology)
             if problem is not None:
                 raise UsageError(f"fault at {fault.at_us} us: {problem}")
-            is_gone = isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk)
-            if isinstance(fault, Traitor) or is_gone:
+            if isinstance(fault, Traitor) or (
+                isinstance(fault, Crash) and (fault.down_us is None or not fault.keeps_disk)
+            ):
                 group = topology.group_of(fault.process)
                 if group is not None:
                     gone.setdefault(group, set()).add(fault.process)
@@ -317,10 +322,6 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def minority(size: int) -> int:
-    return (size - 1) // 2
-
-
 class PlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much a random plan does: faults within `window_us`, each lasting up to `last_us`."""
 
@@ -382,9 +383,7 @@ def _draw_more(
 
 
 class _Drawer:
-    def __init__(
-        self, topology: Topology, size: PlanSize, rng: Random, faulty_max: Callable[[int], int]
-    ) -> None:
+    def __init__(self, topology: Topology, size: PlanSize, rng: Random, faulty_max: Callable[[int], int]) -> None:
         self._topology = topology
         self._size = size
         self._rng = rng

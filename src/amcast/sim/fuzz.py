@@ -14,10 +14,10 @@ import msgspec
 
 from ..check import Report, Violation, check_run
 from ..consensus import PaxosConfig
-from ..core import Latency, message_name
+from ..core import Latency, UsageError, message_name
 from ..protocols import ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Micro
-from .faults import PlanSize, random_plan
+from .faults import BYZANTINE, PlanSize, random_plan
 from .run import SimResult, simulate
 from .scenario import Scenario
 
@@ -62,6 +62,8 @@ def fuzz_scenario(
 ) -> Scenario:
     rng = Random(f"fuzz/{seed}")
     spec = protocol(protocol_name)
+    if BYZANTINE in kinds and not spec.survives_liars:
+        raise UsageError(f"{protocol_name} believes the members of its groups: leave out the fault '{BYZANTINE}'")
     group_count = rng.randint(1, 4) if groups is None else groups
     replica_count = spec.replicas if replicas is None else replicas
     clients = rng.randint(2, 4)

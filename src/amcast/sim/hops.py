@@ -25,9 +25,7 @@ def measure_hops(spec: ProtocolSpec, groups: int = 3) -> list[Hops]:
 
 def _measure(spec: ProtocolSpec, case: str, claimed: int, groups: int) -> Hops:
     destinations = 1 if case == "local" else 2
-    made = scenario(
-        spec.name, "unit", groups=groups, clients=1, messages=0, options=spec.cases.get(case, {}), seed=1
-    )
+    made = scenario(spec.name, "unit", groups=groups, clients=1, messages=0, options=spec.cases.get(case, {}), seed=1)
     simulation = Simulation(made, spec)
     simulation.start()
     # The last groups: where the first one orders for all, it has no way to go.

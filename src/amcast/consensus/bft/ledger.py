@@ -37,6 +37,8 @@ class Slot:
         "before",
         "decided",
         "digest",
+        "prepared",
+        "prepared_view",
         "said",
         "since",
         "told",
@@ -45,8 +47,6 @@ class Slot:
         "wait",
         "writes",
         "written",
-        "prepared",
-        "prepared_view",
     )
 
     def __init__(self) -> None:

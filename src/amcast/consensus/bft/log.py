@@ -1,7 +1,7 @@
 """A log for a group of 3f+1 processes of which f may lie: PBFT's three phases, as Mod-SMaRt has them.
 
-Guarantees: all members that tell the truth are handed the same values in the same order, each approved by one of them at
-least; what was decided stays decided, through any number of crashes and restarts with the disk intact. A member that
+Guarantees: all members that tell the truth are handed the same values in the same order, each approved by one of them
+at least; what was decided stays decided, through any number of crashes and restarts with the disk intact. A member that
 lost its disk counts as a liar until the log has taken it back. Progress when n-f members that tell the truth are up and
 messages arrive in bounded time. Three message delays from the leader to all members.
 
@@ -96,7 +96,9 @@ class Bft(Log):
         self._is_first_start = True
         self._is_member = True  # false while it waits to be taken back
         self._incarnation: Incarnation = 0
-        self._resigned: View = -1  # the view in which it led, perhaps, before it restarted: it may have proposed anything
+        self._resigned: View = (
+            -1
+        )  # the view in which it led, perhaps, before it restarted: it may have proposed anything
         self._recovered: list[Decision] = []
         self._batch: list[Any] = []
         self._values: deque[bytes] = deque()
@@ -455,9 +457,7 @@ class Bft(Log):
         if message.again and slot.view == message.view and slot.decided:
             self._tell_votes(message.instance, slot, (sender,), out, again=False)
 
-    def _tell_votes(
-        self, instance: int, slot: Slot, to: Sequence[ProcessId], out: Outbox, again: bool = True
-    ) -> None:
+    def _tell_votes(self, instance: int, slot: Slot, to: Sequence[ProcessId], out: Outbox, again: bool = True) -> None:
         view, digest = slot.view, slot.digest
         if slot.written.get(digest) == view:
             out.send_all(to, Write(self.group, view, instance, digest, again))
@@ -476,9 +476,10 @@ class Bft(Log):
             if self.ticks % self._config.retransmit_ticks == 0:
                 out.send_all(self._members.others, AskRejoin(self.group, self._incarnation))
         elif not self._views.installed:
-            decisions += self._begin_if_leader(out)
-            if not self._views.installed and self._views.on_tick(self.ticks, out):
-                decisions += self._leave_for(self._views.view + 1, out)
+            begun = self._begin_if_leader(out)
+            if not begun and self._views.on_tick(self.ticks, out):
+                begun = self._leave_for(self._views.view + 1, out)
+            decisions += begun
         elif self._is_overdue():
             decisions += self.suspect(out)
         else:

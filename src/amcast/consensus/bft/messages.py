@@ -131,7 +131,16 @@ class ViewChange(LogWire, frozen=True, tag="view-change"):
 
     def signed(self) -> bytes:
         return msgspec.msgpack.encode(
-            ("view-change", self.group, self.view, self.process, self.incarnation, self.low, self.checkpoints, self.votes)
+            (
+                "view-change",
+                self.group,
+                self.view,
+                self.process,
+                self.incarnation,
+                self.low,
+                self.checkpoints,
+                self.votes,
+            )
         )
 
 
@@ -238,6 +247,7 @@ class CheckpointState(msgspec.Struct, frozen=True, array_like=True):
 __all__ = [
     "COMMAND",
     "NOTHING",
+    "Incarnation",
     "Readd",
     "decode_readd",
     "encode_readd",

@@ -71,9 +71,7 @@ class Views:
         low = max(self._checkpoints.low, self.known_from)
         checkpoints = tuple([c for c in self._checkpoints.own() if c.next >= low])
         process = self._members.process
-        change = ViewChange(
-            self._members.group, view, process, incarnation, low, checkpoints, self._ledger.votes(low)
-        )
+        change = ViewChange(self._members.group, view, process, incarnation, low, checkpoints, self._ledger.votes(low))
         self.changes[process] = _signed(change, out)
         self.tell(ticks, out)
 

@@ -134,7 +134,7 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     config = replica_config(layout.protocol, layout.network, layout.options)
     spec = protocol(layout.protocol).configured(config)
     make_ingress = spec.ingress_maker(topology, config)
-    return WaitingClient(process, topology, spec.ingress_groups, client_config(layout.network), make_ingress, spec.survives_liars)
+    return WaitingClient(process, topology, spec.ingress_groups, client_config(layout.network), make_ingress)
 
 
 def _checked(payload: Any) -> bytes:
