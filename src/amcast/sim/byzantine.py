@@ -11,6 +11,7 @@ What it does is data: a fault names the ways in which it lies, and how often. Tw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ..consensus.bft.messages import Propose, digest_of
+from ..consensus.bft.messages import Checkpoint, HandedState, Propose, digest_of
 from ..core import AppMessage, Outbox, Process, ProcessId, Record, TimerKey, Timestamp, Wire, encode
 
 _LATE = "liar.late"
@@ -39,7 +40,7 @@ LIES: dict[str, tuple[str, ...]] = {
     "wrong-digest": ("write", "accept"),
     "forged-relay": ("RELAY", "ACK", "START"),
     "stale-view": ("view-change", "new-view", "write", "accept", "propose"),
-    "lying-checkpoint": ("status",),
+    "lying-checkpoint": ("status", "handed-state"),
     "lying-state": ("handed-state", "values", "value"),
     "lying-answer": ("REPLY", "ACK", "read-up-to", "outrun"),
 }
@@ -51,6 +52,7 @@ class Lying(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ways: tuple[str, ...]
     often: float
     secret: int  # what all liars of a run share
+    fellows: tuple[ProcessId, ...] = ()  # other liars of its group: twins talk with theirs, whatever half they are in
 
 
 class LyingReplica(Process):
@@ -58,7 +60,12 @@ class LyingReplica(Process):
         self._twins = [build() for _ in range(2 if "twins" in lying.ways else 1)]
         self._process = process
         self._lying = lying
-        self._out = LyingOutbox(process, lying, rng)
+        self._out = LyingOutbox(process, lying, rng, self._checkpoint)
+
+    def _checkpoint(self) -> tuple[int, bytes]:
+        """Its latest one, to make a false one of."""
+        checkpoints = getattr(getattr(self._twins[0], "_log", None), "_checkpoints", None)
+        return (0, b"") if checkpoints is None else (checkpoints.state_next, checkpoints.state)
 
     @property
     def is_leader(self) -> bool:
@@ -75,11 +82,12 @@ class LyingReplica(Process):
             self._run(number, out, twin.on_boot)
 
     def on_multicast(self, message: AppMessage, out: Outbox) -> None:
-        self._run(0, out, lambda through: self._twins[0].on_multicast(message, through))
+        self._run(0, out, partial(self._twins[0].on_multicast, message))
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
-        number = self._out.half(sender) if len(self._twins) > 1 else 0
-        self._run(number, out, lambda through: self._twins[number].on_message(sender, message, through))
+        for number, twin in enumerate(self._twins):
+            if len(self._twins) == 1 or sender in self._lying.fellows or self._out.half(sender) == number:
+                self._run(number, out, partial(twin.on_message, sender, message))
 
     def on_timer(self, key: TimerKey, out: Outbox) -> None:
         if key == _REPEAT:
@@ -90,7 +98,7 @@ class LyingReplica(Process):
         else:
             number, _, own = key.partition("/")
             twin = self._twins[int(number)]
-            self._run(int(number), out, lambda through: twin.on_timer(own, through))
+            self._run(int(number), out, partial(twin.on_timer, own))
 
     def on_read(self, read: int, out: Outbox) -> None:
         """Nobody believes what it would answer."""
@@ -107,10 +115,13 @@ class LyingReplica(Process):
 class LyingOutbox(Outbox):
     """Performs what its process does, with lies."""
 
-    def __init__(self, process: ProcessId, lying: Lying, rng: Random) -> None:
+    def __init__(
+        self, process: ProcessId, lying: Lying, rng: Random, checkpoint: Callable[[], tuple[int, bytes]]
+    ) -> None:
         self._process = process
         self._lying = lying
         self._rng = rng
+        self._checkpoint = checkpoint
         self._out: Outbox
         self._number = 0
         self._late: dict[TimerKey, tuple[ProcessId, Wire]] = {}
@@ -139,7 +150,7 @@ class LyingOutbox(Outbox):
 
     def _send_one(self, to: ProcessId, message: Wire) -> None:
         lying, rng = self._lying, self._rng
-        if "twins" in lying.ways and self.half(to) != self._number:
+        if "twins" in lying.ways and to not in lying.fellows and self.half(to) != self._number:
             return
         kind = str(message.__struct_config__.tag)
         for way in lying.ways:
@@ -160,6 +171,8 @@ class LyingOutbox(Outbox):
                     pass
                 case "equivocate":
                     message = self._second_word(message) if self.half(to) else message
+                case "lying-checkpoint":
+                    message = self._with_false_state(message)
                 case "forged-value":
                     message = structs.replace(message, value=self._forged(message))
                 case _:
@@ -200,6 +213,15 @@ class LyingOutbox(Outbox):
         if self._kept and self._heard:
             for _ in range(self._rng.randrange(4)):
                 out.send(self._rng.choice(sorted(self._heard)), self._rng.choice(self._kept))
+
+    def _with_false_state(self, message: Any) -> Any:
+        """It says that its state is another, and hands that over to whoever asks."""
+        next_, state = self._checkpoint()
+        false = _false_state(state)
+        if isinstance(message, HandedState):
+            return structs.replace(message, state=false)
+        said = [Checkpoint(each.next, digest_of(false)) if each.next == next_ else each for each in message.checkpoints]
+        return structs.replace(message, checkpoints=tuple(said))
 
     def _forged(self, message: Any) -> bytes:
         return _forged_value(message.value, Random(message.instance ^ self._lying.secret))
@@ -309,6 +331,17 @@ def _forged_value(value: bytes, rng: Random) -> bytes:
     else:
         message[1] = sorted(set(message[1]) ^ {rng.randint(1, 4)}) or message[1]
     return encode(entries)
+
+
+def _false_state(packed: bytes) -> bytes:
+    """A state that somebody could have: the latest delivery is missing."""
+    if not packed:
+        return packed
+    state = msgspec.msgpack.decode(packed)
+    inner = msgspec.msgpack.decode(state[2])
+    del inner[1][1][-1:]
+    state[2] = encode(inner)
+    return encode(state)
 
 
 def _messages_in(decoded: Any) -> Iterator[list[Any]]:

@@ -409,10 +409,12 @@ class _Drawer:
             # Half of the time the first leader is one: leaders can do the most harm.
             first = members[:1] if count and rng.random() < 0.5 else ()
             others = [member for member in members if member not in first]
-            for process in (*first, *sorted(rng.sample(others, count - len(first)))):
+            liars = (*first, *sorted(rng.sample(others, count - len(first))))
+            for process in liars:
                 self._doom(process)
+                fellows = tuple(each for each in liars if each != process)
                 ways = tuple(rng.sample(list(LIES), rng.choice((1, 1, 2, 3)))) if rng.random() < 0.7 else ("twins",)
-                drawn.append(Traitor(0, process, Lying(ways, rng.choice((0.1, 0.5, 1.0)), secret)))
+                drawn.append(Traitor(0, process, Lying(ways, rng.choice((0.1, 0.5, 1.0)), secret, fellows)))
         return drawn
 
     def draw(self, kind: str) -> list[AnyFault]:

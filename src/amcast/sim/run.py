@@ -117,6 +117,7 @@ class Simulation:
             )
         for node in nodes.values():
             node.peers = nodes
+            node.liars = frozenset(self._scenario.plan.traitors())
         return nodes
 
     def _takes(self, sender: ProcessId, message: Wire) -> bool:
