@@ -170,7 +170,7 @@ KINDS = (
 BYZANTINE = Traitor.kind  # only where the protocol survives liars, so it is not one of all
 
 
-def minority(size: int) -> int:
+def _minority(size: int) -> int:
     return (size - 1) // 2
 
 
@@ -183,9 +183,10 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """When the last fault is over."""
         return max(map(_end, self.faults), default=0)
 
-    def check(self, topology: Topology, faulty_max: Callable[[int], int] = minority) -> None:
+    def check(self, topology: Topology, faulty_max: Callable[[int], int] | None = None) -> None:
         """Refuses what makes no sense, and what the protocol could not survive: `faulty_max` says how many members of
-        a group of some size may be gone for good."""
+        a group of some size may be gone for good; a minority, if it is not given."""
+        faulty_max = faulty_max or _minority
         gone: dict[GroupId, set[ProcessId]] = {}
         for fault in self.faults:
             problem = _problem(fault, topology)
@@ -335,12 +336,13 @@ def random_plan(
     kinds: tuple[str, ...],
     size: PlanSize,
     rng: Random,
-    faulty_max: Callable[[int], int] = minority,
+    faulty_max: Callable[[int], int] | None = None,
 ) -> FaultPlan:
-    """Faults of these kinds (see `parse_kinds`) that protocols have to survive, drawn from `rng`."""
+    """Faults of these kinds (see `parse_kinds`) that protocols have to survive, drawn from `rng`. `faulty_max`: how
+    many members of a group of some size may be gone or lie; a minority, if it is not given."""
     if not kinds:
         return FaultPlan()
-    drawer = _Drawer(topology, size, rng, faulty_max)
+    drawer = _Drawer(topology, size, rng, faulty_max or _minority)
     faults: list[AnyFault] = []
     traitors = drawer.draw_traitors() if BYZANTINE in kinds else []
     of_members = tuple(kind for kind in kinds if kind not in (CrashGroup.kind, Liar.kind, BYZANTINE))
