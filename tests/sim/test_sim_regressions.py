@@ -109,3 +109,11 @@ def test_a_group_that_crashes_before_it_was_formatted_starts_anew() -> None:
 def test_a_snapshot_waits_for_the_deliveries_before_it() -> None:
     """Otherwise a crash leaves a snapshot that covers them, and nobody who made them."""
     assert violations_of(simulate(fuzz_scenario("skeen", 35, KINDS, replicas=1))) == ()
+
+
+def test_a_leader_that_leaps_again_and_again_does_not_drown_its_own_log() -> None:
+    """Each leap made it propose all that had arrived once more: with a log of one entry an instance, a snapshot at each,
+    and a slow disk, thousands of copies of a few messages."""
+    result = simulate(fuzz_scenario("oam", 744, ("lying-client",)))
+    assert violations_of(result) == ()
+    assert result.wire_messages < 300_000, "it was a million"

@@ -38,10 +38,10 @@ def choose(changes: Sequence[ViewChange], members: Members) -> Choice | None:
     if start is None:
         return None
     reports = [(change.low, {voted.instance: voted for voted in change.votes}) for change in changes]
-    last = max([max(votes, default=start - 1) for _, votes in reports])
     proposals: dict[int, Digest] = {}
     decided: dict[int, Digest] = {}
-    for instance in range(start, last + 1):
+    # Only of what somebody reports: a liar may report an instance that is years away.
+    for instance in sorted({instance for _, votes in reports for instance in votes if instance >= start}):
         votes = [report.get(instance) for low, report in reports if low <= instance]
         known = _decided(votes, members)
         if known is not None:
@@ -50,11 +50,11 @@ def choose(changes: Sequence[ViewChange], members: Members) -> Choice | None:
         chosen = _prepared(votes, members)
         if chosen is None:
             return None
-        proposals[instance] = chosen
-    while proposals and last not in decided and proposals.get(last) == NOTHING_DIGEST:
-        del proposals[last]  # nothing need be proposed for the last ones
-        last -= 1
-    return Choice(start, last + 1, proposals, decided)
+        if chosen != NOTHING_DIGEST:
+            proposals[instance] = chosen
+    end = max([start - 1, *proposals, *decided]) + 1
+    nothing = [instance for instance in range(start, end) if instance not in proposals and instance not in decided]
+    return Choice(start, end, {**proposals, **dict.fromkeys(nothing, NOTHING_DIGEST)}, decided)
 
 
 def _start(changes: Sequence[ViewChange], members: Members) -> int | None:

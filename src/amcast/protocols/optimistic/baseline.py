@@ -425,6 +425,7 @@ class Baseline(Replica):
         self._ask_peers(self._is_state_due(), out)
         if self._log.is_leader:
             self._reconfiguration.ask_again(out)
+            self._proposals.propose_refused(out)
             if idle_us := self._config.leave_after_us:
                 waiting = {group for copy in self._proposals.arrived.values() for group in copy.message.dst}
                 self._reconfiguration.leave_idle(idle_us, waiting, out)

@@ -18,6 +18,7 @@ from .messages import BARRIER_MAX, TIME_MAX, Barrier, BarrierRequest, FrMcast, S
 from .reconfiguration import Reconfiguration
 
 _NULLS_LEFT_OUT_MAX = 20
+_REFUSED_LEFT_OUT_MAX = 200
 
 
 class Proposals:
@@ -43,12 +44,17 @@ class Proposals:
         self._clock: Time = 0  # of what it has proposed
         self._ready: dict[ProcessId, dict[int, FrMcast]] = {}  # may be proposed, in the order of sequence numbers
         self._next_seq: dict[ProcessId, int] = {}  # what it has not proposed yet
+        self._again: dict[ProcessId, Time] = {}  # its clock when it last proposed all of a sender's messages again
+        self._has_leapt = False  # and has not proposed again since what may have been refused meanwhile
+        self._left_out = 0  # how often it did not do so though it was time
+        self._proposed_again: Time = -1  # its clock after it last did so
         self._null: Time = 0  # of the last null message
         self._nulls_left_out = 0  # since then
 
     def on_elected(self, out: Outbox) -> None:
         self._clock = self._merger.own.clock
-        self._ready, self._next_seq = {}, {}
+        self._ready, self._next_seq, self._again = {}, {}, {}
+        self._has_leapt, self._proposed_again = False, -1
         self._null = 0
         for copy in sorted(self.arrived.values(), key=lambda copy: (copy.time, copy.message.id)):
             self.make_ready(copy, out)
@@ -104,7 +110,7 @@ class Proposals:
         message = entry.message
         if ts is None:
             if not self._merger.own.is_known(message.id):
-                self._propose_again(message, out)
+                self._propose_again(message, entry.time, out)
             return
         self.arrived.pop(message.id)
         if ready := self._ready.get(message.sender):
@@ -113,13 +119,19 @@ class Proposals:
         if self._log.is_leader and clock_of(ts) != entry.time:
             self._request_barriers(message, clock_of(ts), (), out)
 
-    def _propose_again(self, message: AppMessage, out: Outbox) -> None:
-        """The message came before an earlier one of its sender, or after this group left one of its destinations."""
-        if self._log.is_leader:
-            sender = message.sender
+    def _propose_again(self, message: AppMessage, time: Time, out: Outbox) -> None:
+        """The message came before an earlier one of its sender, or after this group left one of its destinations.
+
+        With message 6 the log refuses 7 to 20 as well, if they were proposed after it. All of them are proposed again
+        at once, with the first refusal; the others, of proposals that are older than that, say nothing new.
+        """
+        sender = message.sender
+        if self._log.is_leader and time > self._again.get(sender, -1):
+            self._again[sender] = self._clock
+            end = max(self._next_seq.get(sender, 0), message.seq + 1)
             self._next_seq[sender] = self._merger.own.next_seq.get(sender, 0)
             for id_, copy in list(self.arrived.items()):
-                if sender_of(id_) == sender and seq_of(id_) <= message.seq:
+                if sender_of(id_) == sender and seq_of(id_) < end:
                     self._ready.setdefault(sender, {}).setdefault(seq_of(id_), copy)
             self._propose_ready(sender, out)
 
@@ -129,14 +141,30 @@ class Proposals:
         self.arrived.drop(lambda id_, _: known(id_))
         for sender, ready in self._ready.items():
             self._ready[sender] = {seq: copy for seq, copy in ready.items() if not known(copy.message.id)}
-        if self._log.is_leader:
-            # What it proposed may have been refused in the part of the log that it never saw: once more, in order.
-            for copy in self.arrived.values():
-                sender, seq = copy.message.sender, copy.message.seq
-                if seq < self._next_seq.get(sender, 0):
-                    self._ready.setdefault(sender, {}).setdefault(seq, copy)
-            self._next_seq = {}
-            self.propose_all_ready(out)
+        self._has_leapt = True
+        self.propose_refused(out)
+
+    def propose_refused(self, out: Outbox) -> None:
+        """After a leap, and then every so often. What it proposed may have been refused in the part of the log that it
+        never saw: once more, in order.
+
+        Not before the log has come as far as this leader's last proposals of that kind, or a long time has passed. A
+        leader whose log is slow leaps again and again, and would only make it slower: its proposals would outnumber
+        what the log decides.
+        """
+        if not self._has_leapt or not self._log.is_leader:
+            return
+        self._left_out += 1
+        if self._merger.own.clock < self._proposed_again and self._left_out < _REFUSED_LEFT_OUT_MAX:
+            return
+        self._has_leapt, self._left_out = False, 0
+        for copy in self.arrived.values():
+            sender, seq = copy.message.sender, copy.message.seq
+            if seq < self._next_seq.get(sender, 0):
+                self._ready.setdefault(sender, {}).setdefault(seq, copy)
+        self._next_seq, self._again = {}, {}
+        self.propose_all_ready(out)
+        self._proposed_again = self._clock
 
     # -- barriers
 
