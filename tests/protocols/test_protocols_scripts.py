@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from amcast.check import check_run
+from amcast.core import Topology, message_id
 from amcast.protocols import protocol
 from amcast.protocols.flexcast import FlexCastAutomaton
+from amcast.protocols.tree import Tree, TreeAutomaton, TreeConfig
 from amcast.sim import Stage
 from tests.scripts import check_script
 
@@ -23,6 +25,17 @@ def test_a_figure_of_the_paper(path: Path, request: pytest.FixtureRequest) -> No
     stage = Stage("flexcast", protocol("flexcast").claims, 3, lambda group: FlexCastAutomaton(group, (1, 2, 3), 1_000))
     check_script(path, stage.play, request)
     assert not stage.waiting()
+    assert check_run(stage.run()).verdict == "pass"
+
+
+def test_byzcast_hands_messages_down_its_tree(request: pytest.FixtureRequest) -> None:
+    """With one process a group, as the figure has it: what a group relays is then believed at once."""
+    parents = (0, 1, 1, 2, 2, 3, 3)
+    topology = Topology({group: (group,) for group in range(1, 8)})
+    tree = Tree(TreeConfig(parents=parents), topology)
+    stage = Stage("byzcast", protocol("byzcast").claims, 7, lambda group: TreeAutomaton(group, tree))
+    check_script(SCRIPTS[0].parent / "byzcast-figure-3.1b.txt", stage.play, request)
+    assert stage.delivered[5] == [message_id(0, 1), message_id(0, 2)]
     assert check_run(stage.run()).verdict == "pass"
 
 
