@@ -112,8 +112,8 @@ def test_a_snapshot_waits_for_the_deliveries_before_it() -> None:
 
 
 def test_a_leader_that_leaps_again_and_again_does_not_drown_its_own_log() -> None:
-    """Each leap made it propose all that had arrived once more: with a log of one entry an instance, a snapshot at each,
-    and a slow disk, thousands of copies of a few messages."""
+    """Each leap made it propose all that had arrived once more: with a log of one entry an instance, a snapshot at
+    each, and a slow disk, thousands of copies of a few messages."""
     result = simulate(fuzz_scenario("oam", 744, ("lying-client",)))
     assert violations_of(result) == ()
     assert result.wire_messages < 300_000, "it was a million"

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -370,10 +371,10 @@ class ByzantineReplica(ReplicatedAutomaton):
     def _flush(self, out: Outbox) -> None:
         for group, stream in self._outgoing.items():
             if stream.unsent and not self._log.is_silent:
-                start = max(0, len(stream.bodies) - stream.unsent)
-                bodies = tuple(list(stream.bodies)[start:])
-                frame = self._types.frame(self._group, stream.first + start, bodies)
-                out.send_all(self._topology.members(group), frame)
+                count = min(stream.unsent, len(stream.bodies))
+                bodies = tuple(islice(reversed(stream.bodies), count))[::-1]
+                first = stream.first + len(stream.bodies) - count
+                out.send_all(self._topology.members(group), self._types.frame(self._group, first, bodies))
             stream.unsent = 0
 
     def _acknowledge(self, out: Outbox) -> None:
@@ -395,6 +396,17 @@ class ByzantineReplica(ReplicatedAutomaton):
             self._give_time(out)
         elif any(log.ticks - since > log.patience for since in self._work_since()):
             self._act_on(log.suspect(out), out)
+        else:
+            self._tell_of_overdue(out)
+
+    def _tell_of_overdue(self, out: Outbox) -> None:
+        """Half of the time has passed. A client may have told this member alone: the others must hear of its message
+        before they can be asked to replace a leader for it."""
+        half = self._log.ticks - self._log.patience // 2
+        overdue = [message for message, since in self._requests.values() if since == half]
+        if overdue and not self._log.is_silent:
+            others = [member for member in self._topology.members(self._group) if member != self._process]
+            out.send_all(others, Start(tuple(overdue)))
 
     def _work_since(self) -> Iterable[int]:
         """The ticks since which something waits that this member knows of."""

@@ -106,6 +106,7 @@ class Bft(Log):
         self._next_free = 0
         self._peers: dict[ProcessId, Status] = {}
         self._asked: dict[ProcessId, Incarnation] = {}  # members that ask to be taken back
+        self._asked_at: dict[tuple[ProcessId, type], int] = {}  # the tick in which a member last asked for something
         self._outrun: dict[ProcessId, int] = {}  # numbers of incarnations that others say the log knows of this one
         self._last_next = 0
         self._new_view_told: dict[ProcessId, int] = {}  # the tick
@@ -277,7 +278,8 @@ class Bft(Log):
             case Status():
                 return self._on_status(sender, message, out)
             case AskValues():
-                self._on_ask_values(sender, message, out)
+                if self._may_ask(sender, message):
+                    self._on_ask_values(sender, message, out)
             case Values():
                 self._on_values(sender, message, out)
             case AskValue():
@@ -286,7 +288,8 @@ class Bft(Log):
                 self._ledger.hold(message.instance, message.value)
                 return self._begin_if_leader(out) + self._advance(out)
             case AskState():
-                if message.next == self._checkpoints.state_next and message.next:
+                is_here = message.next == self._checkpoints.state_next and message.next > 0
+                if is_here and self._may_ask(sender, message):
                     state = HandedState(self.group, message.next, self._checkpoints.state)
                     out.send(sender, state)
             case HandedState():
@@ -296,7 +299,7 @@ class Bft(Log):
             case NewView():
                 return self._on_new_view(message, out)
             case AskRejoin():
-                return self._on_ask_rejoin(sender, message, out)
+                return self._on_ask_rejoin(sender, message, out) if self._may_ask(sender, message) else []
             case Outrun():
                 self._on_outrun(sender, message)
             case AskRead():
@@ -318,6 +321,13 @@ class Bft(Log):
             self.ticks += 1
             return self._on_tick(out)
         return []
+
+    def _may_ask(self, sender: ProcessId, message: Wire) -> bool:
+        """Whether a member is answered, since an answer costs more than the question: once a tick to each question."""
+        key = (sender, type(message))
+        is_first = self._asked_at.get(key) != self.ticks
+        self._asked_at[key] = self.ticks
+        return is_first
 
     def _advance(self, out: Outbox) -> list[Decision]:
         before = self._ledger.next
@@ -480,7 +490,7 @@ class Bft(Log):
             if not begun and self._views.on_tick(self.ticks, out):
                 begun = self._leave_for(self._views.view + 1, out)
             decisions += begun
-        elif self._is_overdue():
+        elif self._is_overdue() or self._views.must_follow(self.ticks):
             decisions += self.suspect(out)
         else:
             self._retransmit(out)

@@ -8,7 +8,9 @@
 A member leaves when work waits for too long, or when the leader is caught. It also leaves when f+1 others have left:
 one of them tells the truth. A member that left alone waits for the others; it does not run ahead of them, since it goes
 on to the next view only when n-f members were seen in this one and it did not begin in time. Each time it waits twice
-as long. Members that missed a NEW-VIEW get it from any other: it is signed, and so is all that it is made of.
+as long. The others follow one that left alone after a long time: it may tell the truth, and have seen what they have
+not. If it does so again and again, they take twice as long each time. Members that missed a NEW-VIEW get it from any
+other: it is signed, and so is all that it is made of.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ Signed = TypeVar("Signed", ViewChange, NewView)
 
 _FAILS_MAX = 5
 _PATIENCE = 4  # in `election_ticks`
+_FOLLOW = 2  # in `patience`
 
 
 class Views:
@@ -46,6 +49,8 @@ class Views:
         self.changes: dict[ProcessId, ViewChange] = {}  # the latest of each member
         self.known_from = 0  # a member that lost its disk knows nothing of what was before this instance
         self.fails = 0  # view changes since something was decided
+        self._alone: dict[ProcessId, tuple[View, int]] = {}  # members that left, and since when this one knows
+        self._followed: dict[ProcessId, int] = {}  # how often it followed one that had left alone
         self._reached: int | None = None  # the tick in which n-f members were seen in this view
         self._sent_tick = 0
 
@@ -120,6 +125,19 @@ class Views:
         of_leader = self.changes.get(self.leader)
         has_resigned = self.installed and of_leader is not None and of_leader.view > self.view
         return self.view + 1 if has_resigned else None
+
+    def must_follow(self, ticks: int) -> bool:
+        """With every tick of a view: whether a member that left alone has waited for long enough."""
+        for process, change in self.changes.items():
+            if change.view <= self.view or process == self._members.process:
+                continue
+            view, since = self._alone.get(process, (-1, 0))
+            if view != self.view:
+                self._alone[process] = (self.view, ticks)
+            elif ticks - since > _FOLLOW * self.patience << min(self._followed.get(process, 0), _FAILS_MAX):
+                self._followed[process] = self._followed.get(process, 0) + 1
+                return True
+        return False
 
     # -- the new leader
 
