@@ -151,6 +151,7 @@ class DataFolder:
         # In memory mode whatever a boot promises is forgotten when it ends. So the next one must know that it is lost.
         is_first = identity.state is State.NEW
         self.is_new = is_first
+        self._took_part_before = identity.took_part
         self._identity = replace(
             identity,
             boot=identity.boot + 1,
@@ -217,7 +218,11 @@ class DataFolder:
             self._write()
 
     def begin_incarnation(self, known: Life) -> None:
-        """The records are lost: from now on this process is another one, which nobody has heard anything of yet."""
+        """The records are lost: from now on this process is another one, which nobody has heard anything of yet.
+
+        If the folder is an old copy, it was made after the last boot that took part by its word. Of the boots since
+        then it knows nothing: those that did nothing before the copy was made may have gone on after it.
+        """
         with self._changing:
             own = self._identity
             self._identity = replace(
@@ -225,6 +230,7 @@ class DataFolder:
                 state=State.LOST,
                 incarnation=max(own.incarnation, known.incarnation) + 1,
                 boot=max(own.boot, known.boot + 1),
+                idle=tuple(boot for boot in own.idle if boot < self._took_part_before),
             )
             self.is_new = False
             self._write()
