@@ -197,6 +197,28 @@ def test_a_folder_is_used_from_its_first_record_on_and_lost_ones_begin_anew(tmp_
     again.close()
 
 
+def test_who_finds_its_records_gone_keeps_the_number_of_its_boot(tmp_path: Path) -> None:
+    """Nobody has heard of the boot yet. If it were skipped, a run would lack the trace of it for ever."""
+    config = planned(tmp_path, durability=Durability.ASYNC)
+    format_folder(config, "g1.p0")
+    path = config.data_folder("g1.p0")
+    for boot in (1, 2):
+        folder = DataFolder.open(config, "g1.p0")
+        if boot == 1:
+            folder.mark_started()
+            folder.mark_used(0)  # and the power fails before any record is on the disk
+        folder.close()
+
+    async def start() -> None:
+        server = NodeServer(config, "g1.p0")
+        assert (server.folder.state, server.folder.incarnation, server.folder.boot) == (State.LOST, 1, 3)
+        server.folder.mark_started()
+        await server.stop()
+
+    asyncio.run(start())
+    assert boots_of(path) == Boots(3, frozenset({2}))
+
+
 def test_an_old_copy_is_not_believed_that_the_boot_in_which_it_was_made_did_nothing(tmp_path: Path) -> None:
     config = planned(tmp_path)
     format_folder(config, "g1.p0")

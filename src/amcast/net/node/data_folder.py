@@ -217,21 +217,24 @@ class DataFolder:
             self._identity = replace(self._identity, took_part=self.boot)
             self._write()
 
-    def begin_incarnation(self, known: Life) -> None:
+    def begin_incarnation(self, known: Life | None) -> None:
         """The records are lost: from now on this process is another one, which nobody has heard anything of yet.
 
-        If the folder is an old copy, it was made after the last boot that took part by its word. Of the boots since
-        then it knows nothing: those that did nothing before the copy was made may have gone on after it.
+        `known` is what others remember of it, if they found out. Then the folder may be an old copy, which was made
+        after the last boot that took part by its word. Of the boots since then it knows nothing: one that had done
+        nothing when the copy was made may have gone on. If the process found out by itself, nobody has heard of this
+        boot yet, and it keeps its number: each number that is skipped looks like a boot whose trace is missing.
         """
         with self._changing:
             own = self._identity
-            self._identity = replace(
-                own,
-                state=State.LOST,
-                incarnation=max(own.incarnation, known.incarnation) + 1,
-                boot=max(own.boot, known.boot + 1),
-                idle=tuple(boot for boot in own.idle if boot < self._took_part_before),
-            )
+            self._identity = replace(own, state=State.LOST, incarnation=own.incarnation + 1)
+            if known is not None:
+                self._identity = replace(
+                    self._identity,
+                    incarnation=max(own.incarnation, known.incarnation) + 1,
+                    boot=max(own.boot, known.boot + 1),
+                    idle=tuple(boot for boot in own.idle if boot < self._took_part_before),
+                )
             self.is_new = False
             self._write()
 
