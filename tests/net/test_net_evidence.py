@@ -141,10 +141,19 @@ def test_what_is_known_of_a_process(raw: Path, expected: Expected, words: tuple[
 
 def test_a_boot_that_was_killed_while_it_opened_its_trace(raw: Path) -> None:
     """It did nothing yet: its folder says so, and the tables that it did not come to are no loss."""
+    remove(raw, "*.2.2.raw")
+    kill(TraceWriter(raw, 2, 2, 2, wire=True))
     remove(raw, "deliveries.2.2.raw")
     assert missing(raw, WHOLE) == ("g2.p0: the trace of its boot 2 has no deliveries",)
     was_idle = Expected(Boots(3, frozenset({2})), WHOLE[2].position)
     assert missing(raw, {**WHOLE, 2: was_idle}) == ()
+
+
+def test_a_boot_that_did_nothing_by_its_folder_and_something_by_its_trace(raw: Path) -> None:
+    """Its folder is an old copy, from a moment before it took part: the trace is believed."""
+    remove(raw, "deliveries.2.2.raw")
+    was_idle = Expected(Boots(3, frozenset({2})), WHOLE[2].position)
+    assert missing(raw, {**WHOLE, 2: was_idle}) == ("g2.p0: the trace of its boot 2 has no deliveries",)
 
 
 def test_later_boots_tell_of_one_that_did_nothing_though_its_folder_is_set_back(raw: Path) -> None:

@@ -25,8 +25,9 @@ from amcast.net.node import _gate, _witnesses, server
 from amcast.net.node._gate import Gate
 from amcast.net.node._status import status_of
 from amcast.net.node._witnesses import Witnesses, write_peers
-from amcast.net.node.data_folder import DataFolder, State, format_folder, replace_folder
+from amcast.net.node.data_folder import DataFolder, State, boots_of, format_folder, replace_folder
 from amcast.net.node.server import NodeServer
+from amcast.net.trace.evidence import Boots
 from amcast.net.wire.control import Life, Lost, Member
 
 from .clusters import Cluster, eventually, run, running
@@ -194,6 +195,49 @@ def test_a_folder_is_used_from_its_first_record_on_and_lost_ones_begin_anew(tmp_
     again = DataFolder.open(config, "g1.p0")
     assert (again.state, again.incarnation, again.boot, again.is_new) == (State.LOST, 5, 11, False)
     again.close()
+
+
+def test_who_finds_its_records_gone_keeps_the_number_of_its_boot(tmp_path: Path) -> None:
+    """Nobody has heard of the boot yet. If it were skipped, a run would lack the trace of it for ever."""
+    config = planned(tmp_path, durability=Durability.ASYNC)
+    format_folder(config, "g1.p0")
+    path = config.data_folder("g1.p0")
+    for boot in (1, 2):
+        folder = DataFolder.open(config, "g1.p0")
+        if boot == 1:
+            folder.mark_started()
+            folder.mark_used(0)  # and the power fails before any record is on the disk
+        folder.close()
+
+    async def start() -> None:
+        server = NodeServer(config, "g1.p0")
+        assert (server.folder.state, server.folder.incarnation, server.folder.boot) == (State.LOST, 1, 3)
+        server.folder.mark_started()
+        await server.stop()
+
+    asyncio.run(start())
+    assert boots_of(path) == Boots(3, frozenset({2}))
+
+
+def test_an_old_copy_is_not_believed_that_the_boot_in_which_it_was_made_did_nothing(tmp_path: Path) -> None:
+    config = planned(tmp_path)
+    format_folder(config, "g1.p0")
+    path = config.data_folder("g1.p0")
+    for boot in range(1, 5):
+        folder = DataFolder.open(config, "g1.p0")
+        if boot in (2, 3):
+            folder.mark_started()
+        folder.close()
+    copy = (path / "identity").read_bytes()  # boot 4 waits until the others let it in
+    folder = DataFolder.open(config, "g1.p0")
+    assert folder.idle == (1, 4)
+    folder.close()
+    (path / "identity").write_bytes(copy)
+    restored = DataFolder.open(config, "g1.p0")
+    restored.begin_incarnation(Life(0, 4, 0, 100))  # others have seen what boot 4 did after the copy was made
+    restored.mark_started()
+    restored.close()
+    assert boots_of(path) == Boots(5, frozenset({1}))
 
 
 def test_in_memory_mode_each_further_start_is_another_incarnation(tmp_path: Path) -> None:

@@ -336,6 +336,16 @@ class Failing(System):
         super().unlink(path)
 
 
+class Keeping(System):
+    """The operating system, but what is removed is in a folder then, for whoever read it in time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def unlink(self, path: Path) -> None:
+        path.rename(self._folder / path.name)
+
+
 TINY = Bounds(60_000)
 END = 400  # messages
 
@@ -374,6 +384,36 @@ def test_a_kill_at_any_moment_of_a_rotation_loses_nothing(tmp_path: Path) -> Non
         assert verdict == "unknown"
         calls += 1
     assert calls > 20  # five files and their headers, five marks, five files that are removed
+
+
+def test_a_kill_at_any_moment_of_the_beginning_of_a_trace_loses_nothing(tmp_path: Path) -> None:
+    """The process took no part yet. What it left is dropped in time, and no run lacks it."""
+    was_killed, calls = True, 0
+    while was_killed:
+        raw, dropped = tmp_path / str(calls) / "raw", tmp_path / str(calls) / "dropped"
+        dropped.mkdir(parents=True)
+        other, first = writer_of(raw, 1, bounds=Bounds()), writer_of(raw, 0, bounds=TINY)
+        deliver(other, 0, END)
+        other.close()
+        deliver(first, 0, 100)
+        kill(first)
+        was_killed = False
+        with use(Failing(calls, Killed())):
+            try:
+                writer_of(raw, 0, boot=2, bounds=TINY)
+            except Killed:
+                was_killed = True
+        with use(Keeping(dropped)):
+            third = TraceWriter(raw, 0, 1, 3, wire=True, idle=[2], bounds=TINY)
+            deliver(third, 95, END)
+            third.close()
+        assert not list(raw.glob("*.0.2.raw"))
+        assert collected(raw, END, boots=3)[1] == "unknown"
+        for path in dropped.iterdir():
+            path.rename(raw / path.name)
+        assert collected(raw, END, boots=3) == ((), "pass")
+        calls += 1
+    assert calls > 10  # five files and their headers
 
 
 def test_a_disk_that_is_full_at_any_moment_of_a_rotation_is_told(tmp_path: Path) -> None:

@@ -29,7 +29,11 @@ logger = logging.getLogger("amcast.node")
 
 
 class DiskFailedError(Exception):
-    """This node's own disk, not a member's connection."""
+    """This node's own disk, not a member's connection. Both are an OSError, and a connection's is survived."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _Target(NamedTuple):
@@ -48,9 +52,14 @@ class Backfill:
         self.problem: str | None = None
 
     async def run(self) -> None:
+        """Until the disk fails: it raises what the disk said, as all who write do, so that it is told like any."""
         while True:
             target = self._target()
-            if target is None or not await self._fill(target):
+            try:
+                is_filled = target is not None and await self._fill(target)
+            except DiskFailedError as failure:
+                raise failure.error from None
+            if not is_filled:
                 await asyncio.sleep(_PAUSE_S)
 
     @property
@@ -159,7 +168,7 @@ class Backfill:
             end = await off_loop(partial(self._deliveries.write_fill, first, piece))
         except OSError as error:
             if not lacks_space(error):
-                raise DiskFailedError(*error.args) from error
+                raise DiskFailedError(error) from error
             self.problem = "messages that this node missed are not fetched: the disk is full"
             await asyncio.sleep(_SPACE_S)
             return False

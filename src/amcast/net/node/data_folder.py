@@ -151,6 +151,7 @@ class DataFolder:
         # In memory mode whatever a boot promises is forgotten when it ends. So the next one must know that it is lost.
         is_first = identity.state is State.NEW
         self.is_new = is_first
+        self._took_part_before = identity.took_part
         self._identity = replace(
             identity,
             boot=identity.boot + 1,
@@ -216,16 +217,24 @@ class DataFolder:
             self._identity = replace(self._identity, took_part=self.boot)
             self._write()
 
-    def begin_incarnation(self, known: Life) -> None:
-        """The records are lost: from now on this process is another one, which nobody has heard anything of yet."""
+    def begin_incarnation(self, known: Life | None) -> None:
+        """The records are lost: from now on this process is another one, which nobody has heard anything of yet.
+
+        `known` is what others remember of it, if they found out. Then the folder may be an old copy, which was made
+        after the last boot that took part by its word. Of the boots since then it knows nothing: one that had done
+        nothing when the copy was made may have gone on. If the process found out by itself, nobody has heard of this
+        boot yet, and it keeps its number: each number that is skipped looks like a boot whose trace is missing.
+        """
         with self._changing:
             own = self._identity
-            self._identity = replace(
-                own,
-                state=State.LOST,
-                incarnation=max(own.incarnation, known.incarnation) + 1,
-                boot=max(own.boot, known.boot + 1),
-            )
+            self._identity = replace(own, state=State.LOST, incarnation=own.incarnation + 1)
+            if known is not None:
+                self._identity = replace(
+                    self._identity,
+                    incarnation=max(own.incarnation, known.incarnation) + 1,
+                    boot=max(own.boot, known.boot + 1),
+                    idle=tuple(boot for boot in own.idle if boot < self._took_part_before),
+                )
             self.is_new = False
             self._write()
 

@@ -129,7 +129,7 @@ class NodeServer:
         if self.folder.state is State.USED and not records.recovered and not self.is_alone(name):
             logger.error("%s holds none of the records that it had: they are lost", self.folder.record_folder)
             records.close()
-            self.folder.begin_incarnation(self.folder.life(0))
+            self.folder.begin_incarnation(None)
             records = self._open_records(deliveries)
         # Not from what is on the disk: after two losses a process would draw the same nonce twice, and its group would
         # take it for its earlier life.

@@ -85,9 +85,10 @@ def missing_evidence(
 def dropped_evidence(name: str, found: Found, idle: frozenset[int] = frozenset()) -> Iterator[str]:
     """What was dropped by a limit before anyone had read it. Whoever follows a trace as it grows may have all of it."""
     if found.dropped is not None:
+        idle |= found.idle
         boots = range(1, found.dropped.boot + 1)
-        is_lost = any(boot not in found.boots and boot not in found.idle | idle for boot in boots) or any(
-            found.was_dropped(boot, number) and _lack(segments, number) is not None
+        is_lost = any(boot not in found.boots and boot not in idle for boot in boots) or any(
+            found.was_dropped(boot, number) and _lack(segments, number, boot in idle) is not None
             for boot, segments in found.boots.items()
             for number in range(max(segments) + 1)
         )
@@ -113,8 +114,8 @@ def _missing_boots(name: str, boots: Boots | None, found: Found) -> Iterator[str
         counted = f"its folder counts {last} boots, and there is a trace of boot {max(found.boots)}"
         yield f"{name}: {counted}: the folder was replaced, and boots since then may have left no trace"
     for boot, segments in sorted(found.boots.items()):
-        what = _lack(segments, 0) if 0 in segments else None
-        if what is not None and boot not in idle and not found.was_dropped(boot, 0):
+        what = _lack(segments, 0, boot in idle) if 0 in segments else None
+        if what is not None and not found.was_dropped(boot, 0):
             yield f"{name}: the trace of its boot {boot} {what}"
 
 
@@ -129,8 +130,8 @@ def _missing_segments(name: str, boot: int, segments: Segments, found: Found) ->
         yield f"{name}: the trace of its boot {boot} has no segment {last + 1}"
 
 
-def _lack(segments: Segments, number: int) -> str | None:
-    """What is not there of a segment, in words."""
+def _lack(segments: Segments, number: int, is_idle: bool = False) -> str | None:
+    """What is not there of a segment, in words. `is_idle`: its boot ended before the process took part in anything."""
     tables = segments.get(number)
     which = f"segment {number} " if number else ""
     if tables is None:
@@ -138,8 +139,10 @@ def _lack(segments: Segments, number: int) -> str | None:
     if not all(table.is_whole for table in tables.values()):
         return f"was removed before {which or 'it '}was read to its end"
     lacking = [table for table in FLUSH_ORDER if table not in tables]
-    # A crash while a segment was begun leaves some of its files, and nothing in them.
-    was_begun = number == max(segments) > 0 and not any(table.has_rows for table in tables.values())
+    # A crash while a segment was begun leaves some of its files, and nothing in them. A process begins its first one
+    # before it takes part, so whoever took part has all files of that.
+    may_be_begun = number == max(segments) and (number > 0 or is_idle)
+    was_begun = may_be_begun and not any(table.has_rows for table in tables.values())
     if lacking and not was_begun:
         return f"has no {', '.join(lacking)}" + (f" in its segment {number}" if number else "")
     return None
