@@ -432,15 +432,16 @@ class Bft(Log):
     def _prepare(self, instance: int, slot: Slot, out: Outbox) -> None:
         """Once n-f members wrote what this one did, in this view."""
         view, digest, ledger = slot.view, slot.digest, self._ledger
-        if not slot.approved or not self._may_vote(view) or slot.prepared_view == view:
+        if not slot.approved or not self._may_vote(view):
             return
         if ledger.count(slot.writes, view, digest) < self._members.quorum:
             return
-        out.persist(PreparedRecord(view, instance, digest))
-        slot.prepared_view, slot.prepared = view, digest
-        ledger.take_vote(slot.accepts, self._process, view, digest)
-        out.send_all(self._members.others, Accept(self.group, view, instance, digest))
-        self._decide(instance, slot, view, digest)
+        if slot.prepared_view != view:
+            out.persist(PreparedRecord(view, instance, digest))
+            slot.prepared_view, slot.prepared = view, digest
+        if ledger.take_vote(slot.accepts, self._process, view, digest):  # for the first time, or since a restart
+            out.send_all(self._members.others, Accept(self.group, view, instance, digest))
+            self._decide(instance, slot, view, digest)
 
     def _decide(self, instance: int, slot: Slot, view: View, digest: bytes) -> None:
         if not slot.decided and self._ledger.count(slot.accepts, view, digest) >= self._members.quorum:
