@@ -13,6 +13,7 @@ from ..core import MessageId, UsageError, message_name, message_named
 from ._cluster import DEFAULT_DIR, DirOption
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, token_for
 from ._output import FAIL, JsonOption, console, errors, json_line, line, print_json, visible
+from ._parse import check_seconds
 
 if TYPE_CHECKING:
     from ..net.client.async_client import AsyncClient
@@ -42,13 +43,15 @@ def register(app: typer.Typer) -> None:
 
         [bold]cat order.json | amcast send g1 --config cluster.toml[/bold]
         """
+        check_seconds(timeout)
         data = sys.stdin.buffer.read() if payload is None else payload.encode()
         from ..net.client.async_client import connect
         from ..net.config import load_config
 
         cluster = load_config(config or folder / "cluster.toml")
         client = connect(cluster, name=name, token=token_for(cluster, token, token_file))
-        asyncio.run(_send(client, groups, data, timeout, as_json))
+        names = list(dict.fromkeys(name.strip() for name in groups.split(",")))
+        asyncio.run(_send(client, names, data, timeout, as_json))
 
     @app.command("skip")
     def skip(
@@ -78,6 +81,7 @@ def register(app: typer.Typer) -> None:
         from ..net.client.async_client import connect
         from ..net.config import load_config
 
+        check_seconds(timeout)
         cluster = load_config(config or folder / "cluster.toml")
         client = connect(cluster, name=name, token=token_for(cluster, token, token_file))
         asyncio.run(_skip(client, group, position, timeout))
@@ -133,21 +137,21 @@ def register(app: typer.Typer) -> None:
         asyncio.run(_tail(observer, group, position or 0, last, 1 if message else count, wanted, as_json))
 
 
-async def _send(client: AsyncClient, groups: str, payload: bytes, timeout: float, as_json: bool) -> None:
+async def _send(client: AsyncClient, groups: list[str], payload: bytes, timeout: float, as_json: bool) -> None:
     from ..net.client.async_client import BusyError
 
     async with client:
         begun = time.perf_counter()
         try:
-            id_ = await client.multicast([name.strip() for name in groups.split(",")], payload, timeout)
+            id_ = await client.multicast(groups, payload, timeout)
         except (TimeoutError, BusyError) as error:
             errors.print(line(("error:", "red"), f" {error}; it may still be delivered"), soft_wrap=True)
             raise typer.Exit(FAIL) from error
         took_ms = (time.perf_counter() - begun) * 1e3
     if as_json:
-        print_json({"message": id_, "name": message_name(id_), "groups": groups.split(","), "ms": round(took_ms, 3)})
+        print_json({"message": id_, "name": message_name(id_), "groups": groups, "ms": round(took_ms, 3)})
     else:
-        console.print(f"{message_name(id_)} delivered by {groups} in {took_ms:.1f} ms", highlight=False)
+        console.print(f"{message_name(id_)} delivered by {','.join(groups)} in {took_ms:.1f} ms", highlight=False)
 
 
 async def _skip(client: AsyncClient, group: str, position: int, timeout: float) -> None:

@@ -14,6 +14,13 @@ def parse_workload(destinations: str, payload: int) -> Micro:
     return Micro(*parse_destinations(destinations), payload)
 
 
+def check_seconds(seconds: float) -> float:
+    """A time to wait, as users give it: -1 and nan would be none."""
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"a --timeout of {seconds:g} s is no time to wait: use a number above 0")
+    return seconds
+
+
 def parse_options(pairs: list[str]) -> dict[str, Any]:
     """Pairs `name=value`. Values are JSON; a value that is not JSON is a string."""
     options: dict[str, Any] = {}
