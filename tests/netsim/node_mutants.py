@@ -354,7 +354,7 @@ MUTANTS = (
     NodeMutant(
         unconfirmed_reads,
         (),
-        range(10),
+        range(30, 36),
         "basecast",
         groups=2,
         changes={
