@@ -193,12 +193,14 @@ class ByzantineReplica(ReplicatedAutomaton):
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
         if not self._is_genuine(message, out):
             return
+        if self._group not in message.dst and not self._automaton.is_ingress(message, self._group):
+            return  # a liar passed on what does not concern this group
         if self._automaton.is_known(message.id):
             if self._group not in message.dst:
                 self._pass_on(message)
             elif not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
-        elif self._automaton.is_ingress(message, self._group):
+        elif self._automaton.is_ingress(message, self._group):  # not where another group hands it down
             if message.id not in self._requests:
                 self._requests.add(message, (message, self._log.ticks))
             self._order(message, out)

@@ -308,7 +308,7 @@ def _altered_value(value: bytes, rng: Random) -> bytes:
     """Other entries than the leader was asked to order: fewer, more, in another order, or with other contents."""
     try:
         entries = msgspec.msgpack.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return b""
     if not isinstance(entries, list):
         return b""
@@ -320,7 +320,7 @@ def _forged_value(value: bytes, rng: Random) -> bytes:
     """The same entries, and in one of them a message with other contents or destinations than its client signed."""
     try:
         entries = msgspec.msgpack.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return value
     messages = list(_messages_in(entries))
     if not messages:

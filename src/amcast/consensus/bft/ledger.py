@@ -199,6 +199,14 @@ class Ledger:
         slots = self.slots
         return [i for i in range(self.next, self._top) if i in slots and not slots[i].is_known]
 
+    def end_of_votes(self, view: View) -> int:
+        """What was prepared in this view, or is known to be decided, is below."""
+        for instance in range(self._top - 1, self.next - 1, -1):
+            slot = self.slots.get(instance)
+            if slot is not None and (slot.decided or slot.prepared_view == view):
+                return instance + 1
+        return self.next
+
     def truncate(self, low: int) -> None:
         """Forgets what is below `low`, unless it is kept for members that lag."""
         floor = min(low, max(self._lag_floor(), self.floor))

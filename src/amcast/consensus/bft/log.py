@@ -767,10 +767,8 @@ class Bft(Log):
 
     def _end(self) -> int:
         """All that was decided and that this member took part in is below: what it was handed, what its view began
-        with, and what it prepared in it."""
-        ledger, views = self._ledger, self._views
-        prepared = [i for i in ledger.unfinished() if ledger.slots[i].prepared_view == views.view]
-        return max(ledger.next, views.choice.end, *[i + 1 for i in prepared[-1:]])
+        with, and what it prepared in it. Or knows to be decided: that may wait behind an instance that is not."""
+        return max(self._ledger.next, self._views.choice.end, self._ledger.end_of_votes(self._views.view))
 
     def _on_read_up_to(self, sender: ProcessId, message: ReadUpTo) -> None:
         """What n-f members put as the end is no lower than the end of what was decided: f+1 members that tell the truth
