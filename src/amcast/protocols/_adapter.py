@@ -275,15 +275,17 @@ class ReplicatedAutomaton(Replica):
             if stream_out.bodies:
                 self._resend(group, stream_out, out)
 
-    def _resend(self, group: GroupId, stream: OutStream, out: Outbox) -> None:
+    def _resend(self, group: GroupId, stream: OutStream, out: Outbox, skipped: int = 0) -> None:
+        """Again what is not acknowledged, without the first ones that are to be skipped."""
         bodies: list[Any] = []
         size = 0
-        for body in islice(stream.bodies, self._config.resend_max):
+        for body in islice(stream.bodies, skipped, skipped + self._config.resend_max):
             bodies.append(body)
             size += len(encode(body))
             if size >= self._config.resend_bytes:
                 break
-        out.send_all(self._topology.members(group), self._types.frame(self._group, stream.first, tuple(bodies)))
+        first = stream.first + skipped
+        out.send_all(self._topology.members(group), self._types.frame(self._group, first, tuple(bodies)))
 
     def _acknowledge(self, out: Outbox) -> None:
         for source, stream in self._incoming.items():

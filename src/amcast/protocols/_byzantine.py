@@ -151,6 +151,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         self._heard: dict[GroupId, Heard] = {}
         self._acks: dict[GroupId, dict[ProcessId, int]] = {}
         self._acks_proposed: dict[GroupId, int] = {}
+        self._ack_since: dict[GroupId, int] = {}  # the tick since which an acknowledgement waits to be ordered
         self._requests: InFlight[tuple[AppMessage, int]] = InFlight()  # of clients, with the tick of their arrival
         self._waiting: dict[int, Proposed] = {}  # proposals that are neither good nor bad yet
         self._watched_view = 0
@@ -177,9 +178,11 @@ class ByzantineReplica(ReplicatedAutomaton):
         self._acknowledge(out)
         self._propose_acks(out)
         for group, stream in self._outgoing.items():
-            if stream.bodies and stream.marked == stream.first:
-                self._resend(group, stream, out)
-            stream.marked = stream.first
+            # From where f+1 members of the group say that they are: a leader may not have ordered that yet.
+            at = max(stream.first, self._acked(group))
+            if at < stream.first + len(stream.bodies) and stream.marked == at:
+                self._resend(group, stream, out, at - stream.first)
+            stream.marked = at
 
     def _on_peer_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, StreamAck):
@@ -364,6 +367,7 @@ class ByzantineReplica(ReplicatedAutomaton):
                 self._automaton.on_group_message(entry.source, entry.body, effects)
             case _:
                 stream = self._outgoing.get(entry.group)
+                self._ack_since.pop(entry.group, None)
                 if stream is not None:
                     stream.acknowledge(entry.upto)
         self._perform(effects, out)
@@ -418,6 +422,9 @@ class ByzantineReplica(ReplicatedAutomaton):
         for heard in self._heard.values():
             if heard.applied in heard.backed:
                 yield heard.since
+        for group, stream in self._outgoing.items():
+            if self._acked(group) > stream.first:  # otherwise a liar that leads could have streams grow for ever
+                yield self._ack_since.setdefault(group, self._log.ticks)
 
     def _give_time(self, out: Outbox) -> None:
         """A new leader has not had any yet, and may not know of what clients sent to this member."""
@@ -427,6 +434,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         for message in waiting:
             if not self._automaton.is_known(message.id):
                 self._requests.add(message, (message, ticks))
+        self._ack_since = {}
         for heard in self._heard.values():
             heard.since = ticks
         leader = self._log.leader
@@ -456,6 +464,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         for source in set(self._heard) - set(self._incoming):
             self._heard[source] = Heard()
         self._waiting = {}
+        self._ack_since = {}
         self._requests.drop(lambda id_, _: self._automaton.is_known(id_))
 
 
