@@ -76,7 +76,10 @@ def test_two_liars_of_seven_collude() -> None:
         passes(with_faults("byzcast", *faults, groups=1, seed=seed, replicas=7))
 
 
-@pytest.mark.parametrize("seed", range(25))
+# The later ones once found something: a request that one member alone had heard of, a member that left its leader
+# alone, answers for what does not concern a group, reads that did not wait for what was decided behind a gap,
+# acknowledgements that a leader never ordered.
+@pytest.mark.parametrize("seed", [*range(20), 32, 35, 235, 627, 992, 1208, 1251])
 def test_liars_of_all_groups_with_all_other_faults(seed: int) -> None:
     assert violations_of(simulate(fuzz_scenario("byzcast", seed, parse_kinds("all,byzantine")))) == ()
 
