@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from msgspec import structs
+from msgspec import DecodeError, structs
 
 from amcast.consensus.base import Decision
 from amcast.consensus.bft.checkpoints import Checkpoints
@@ -16,7 +16,7 @@ from amcast.consensus.bft.messages import HandedState, digest_of
 from amcast.consensus.bft.views import Views
 from amcast.core import AppMessage, Outbox, Process, ProcessId, Topology, signed_part
 from amcast.protocols import protocol
-from amcast.protocols._byzantine import ByzantineReplica, Heard
+from amcast.protocols._byzantine import ByzantineReplica, Heard, Judgement
 from amcast.sim import Scenario
 from amcast.sim.byzantine import Lying
 from amcast.sim.faults import Crash, FaultPlan, Traitor
@@ -88,13 +88,10 @@ class BelievesStates(Bft):
     """A state that is handed over is taken as it is."""
 
     def _on_state(self, message: HandedState, out: Outbox) -> list[Decision]:
-        self._checkpoints._said[-1] = self._checkpoints._said[-2] = {message.next: digest_of(message.state)}
-        for said in self._checkpoints._said.values():
-            said.pop(message.next, None)
-        self._checkpoints._said[-1] = {message.next: digest_of(message.state)}
-        self._checkpoints._said[-2] = {message.next: digest_of(message.state)}
+        said = self._checkpoints._said
+        self._checkpoints._said = {member: {message.next: digest_of(message.state)} for member in self._members.all}
         decisions = super()._on_state(message, out)
-        del self._checkpoints._said[-1], self._checkpoints._said[-2]
+        self._checkpoints._said = said
         return decisions
 
 
@@ -143,13 +140,14 @@ class BelievesLeaders(ByzantineReplica):
     """Whatever a leader proposes is approved."""
 
     def _judge(self, value: bytes, out: Outbox) -> Any:
-        from amcast.protocols._byzantine import Judgement
+        return Judgement.GOOD if self._can_read(value) else Judgement.BAD
 
+    def _can_read(self, value: bytes) -> bool:
         try:
             self._entries.decode(value)
-        except Exception:
-            return Judgement.BAD
-        return Judgement.GOOD
+        except (DecodeError, UnicodeDecodeError):
+            return False
+        return True
 
 
 def believes_leaders(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
