@@ -107,7 +107,7 @@ def bombard(folder: Path, protocol: str, frames: int, seed: int = 0) -> Bombardm
 
 async def _bombard(folder: Path, protocol: str, frames: int, rng: Random) -> Bombardment:
     config = plan(folder, protocol, 2, None, durability=Durability.MEMORY)
-    LocalCluster.create(folder, config)
+    config = LocalCluster.create(folder, config).config
     servers = [NodeServer(config, entry.id) for entry in config.process]
     problems: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(str(context["message"])))

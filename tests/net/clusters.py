@@ -75,8 +75,7 @@ async def running(
 ) -> AsyncIterator[Cluster]:
     settings.setdefault("durability", Durability.MEMORY)
     config = msgspec.structs.replace(plan(folder, protocol, groups, replicas, **settings), keep_messages=keep_messages)
-    LocalCluster.create(folder, config)
-    cluster = Cluster(config, machines or {})
+    cluster = Cluster(LocalCluster.create(folder, config).config, machines or {})
     try:
         await cluster.start()
         await eventually(cluster.has_leaders, "every group has a leader")

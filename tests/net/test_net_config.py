@@ -40,7 +40,7 @@ def test_it_survives_being_written_and_read(tmp_path: Path) -> None:
         (HEAD + GROUP + process("g3.p0", 7009), "group g2 has no members"),
         (HEAD, "missing required field `process`"),
         (HEAD + "process = []", "there is no process in this cluster"),
-        (HEAD + process("g1.p0") + process("g1.p1", 7002), "group g1 has 2 members, and no majority if they tie"),
+        (HEAD + process("g1.p0") + process("g1.p1", 7002), "group g1 has 2 members: such groups have no majority"),
         (HEAD + process("g1.p1"), "the members of g1 are not p0 to p0"),
         (HEAD + process("g1.p0") + process("g2.p0"), "two processes have the address 127.0.0.1:7001"),
         (HEAD + process("p0"), "'p0' is no process name: use for example g1.p0"),

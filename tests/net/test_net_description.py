@@ -12,7 +12,7 @@ from amcast.check.report import ABOUT_THE_WIRE
 from amcast.net.client.async_client import connect
 from amcast.net.local import LocalCluster, plan
 from amcast.net.trace.collect import Collector
-from amcast.protocols import ON_CLUSTERS, PROTOCOLS
+from amcast.protocols import PROTOCOLS
 from amcast.sim import Simulation, scenario
 from amcast.trace import read_run
 from tests.cli.cli_harness import Cli
@@ -36,7 +36,7 @@ def traced_run(folder: Path, protocol: str, wire: bool) -> LocalCluster:
 
 
 @pytest.mark.parametrize("wire", [False, True], ids=["default", "wire"])
-@pytest.mark.parametrize("protocol", ON_CLUSTERS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_run_with_an_idle_group_passes(
     protocol: str, wire: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,10 +81,11 @@ def test_a_group_that_does_not_exist_is_no_matter_of_the_description(tmp_path: P
 
 
 @pytest.mark.parametrize("wire", [False, True])
-@pytest.mark.parametrize("protocol", ON_CLUSTERS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_simulator_and_cluster_describe_a_run_in_the_same_words(protocol: str, wire: bool, tmp_path: Path) -> None:
-    made = scenario(protocol, "wan", groups=3, replicas=3, messages=0, clients=1, records_wire=wire)
-    config = plan(tmp_path, protocol, 3, 3, network="wan", trace_wire=wire)
+    replicas = 4 if PROTOCOLS[protocol].survives_liars else 3
+    made = scenario(protocol, "wan", groups=3, replicas=replicas, messages=0, clients=1, records_wire=wire)
+    config = plan(tmp_path, protocol, 3, replicas, network="wan", trace_wire=wire)
     simulated = Simulation(made).result().info
     real = LocalCluster.create(tmp_path, config).run_info(False, [])
     assert (simulated.claims, simulated.groups) == (real.claims, real.groups)

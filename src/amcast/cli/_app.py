@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_client": ("send", "skip", "tail"),
     "_certs": ("certs",),
     "_tokens": ("token",),
+    "_keys": ("keys",),
     "_config": ("config",),
     "_demo": ("demo",),
 }

@@ -84,9 +84,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """
-        names = [spec.name for spec in select(name) if spec.runs_on_clusters or driver is not Driver.NODE]
-        if not names:
-            raise UsageError(f"{name} does not run on nodes yet: leave out --driver node")
+        names = [spec.name for spec in select(name)]
         if durability is not None and driver is not Driver.NODE:
             raise UsageError("processes alone have one kind of disk: use --durability with --driver node")
         is_node = driver is Driver.NODE

@@ -51,14 +51,20 @@ class Outbox(ABC):
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
         """Encoded once. The sender itself may be among them: it hears itself like anyone else."""
 
-    def sign(self, data: bytes) -> bytes:
+    def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
         """A proof that this process said so: anybody can verify it, and nobody else can make it. A driver covers which
-        cluster it is. Only protocols for liars ask for it."""
+        cluster it is. A client that has several ids names the one that it signs for. Only protocols for liars ask for
+        proofs."""
         raise NotImplementedError(f"{type(self).__name__} signs nothing: it can't run protocols that survive liars")
 
     def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:
         """Whether the proof is one that this process or client has made, of these data."""
         raise NotImplementedError(f"{type(self).__name__} verifies nothing: it can't run protocols that survive liars")
+
+    def key_of(self, proof: bytes) -> bytes:
+        """By which key a client made this proof, where the ids of two clients could be the same by chance. Empty where
+        they can't."""
+        return b""
 
     @abstractmethod
     def announce(self, message: AppMessage) -> None:

@@ -24,6 +24,7 @@ from .disk.records import SEGMENT_BYTES, Durability
 PROCESSES_MAX = 1_024
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as certificates can carry it
+_KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"g([1-9][0-9]{0,4})\.p([0-9]{1,3})")
 
 # docs/configuration.md is made of the structs below: of their docstrings, and of the comments that follow or precede a
@@ -41,13 +42,16 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One process: an entry for each. Its group and its place in it are in its id: `g2.p0` is the first of group g2."""
 
-    id: str  # as g1.p0: groups from g1 on, members from p0 on, without gaps; each group has an odd number of members
+    # As g1.p0: groups from g1 on, members from p0 on, without gaps. Each group has an odd number of members, or 3f+1 if
+    # the protocol survives f that lie.
+    id: str
     address: str  # as host:port: where it listens, and where all others reach it
     region: str = "local"  # where it is, for the delays that `network` adds between regions
     # The port of the page for Prometheus; 0: none. It is at the host of `address` on loopback and with TLS, where a
     # client's certificate is asked for; otherwise at 127.0.0.1.
     metrics: Port = 0
     clock_offset_us: int = 0  # added to the clock that the protocol reads: emulates clocks that disagree
+    key: str = ""  # if the protocol survives liars: the public key of what it signs, as `amcast keys` prints it
 
 
 class TlsFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,6 +128,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     options: dict[str, Any] = {}  # the protocol's own, see below
     limits: Limits = Limits()  # see below
     tls: TlsFiles | None = None  # see below; without it, nodes listen on loopback alone
+    # A folder, relative to this file, if the protocol survives liars: g1.p0 signs with the private key in g1.p0.key
+    # there, and no other machine needs that file.
+    keys: str = "keys"
     tokens: str | None = None  # a file as `amcast token add` makes it; without one, clients may do everything
     insecure: bool = False  # lets nodes listen on other addresses than loopback without TLS
     folder: str = "."  # in which the file is; like its name, not written in it
@@ -133,6 +140,13 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def spec(self) -> ProtocolSpec:
         return protocol(self.protocol)
+
+    @property
+    def survives_liars(self) -> bool:
+        try:
+            return self.spec().survives_liars
+        except UsageError:  # there is no such protocol
+            return False
 
     @property
     def file(self) -> Path | None:
@@ -185,12 +199,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     # -- checks
 
-    def check(self) -> None:
+    def check(self, are_keys_made: bool = True) -> None:
         """Raises the first problem."""
-        for problem in self.problems():
+        for problem in self.problems(are_keys_made):
             raise UsageError(problem)
 
-    def problems(self) -> Iterator[str]:
+    def problems(self, are_keys_made: bool = True) -> Iterator[str]:
         """All that is wrong with it by itself; `config_check.py` also looks at the files that it names."""
         for part in (self.spec, self.latency, self.replica_config):
             try:
@@ -199,13 +213,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 yield str(error)
                 if part == self.spec:  # what follows asks it
                     break
-            else:
-                if part == self.spec and not self.spec().runs_on_clusters:
-                    yield (
-                        f"{self.protocol} does not run on clusters yet, since nodes sign nothing: try it in the"
-                        f" simulator, with amcast sim --protocol {self.protocol}"
-                    )
         yield from self._problems_of_processes()
+        if self.survives_liars and are_keys_made:
+            yield from self._problems_of_keys()
         if self.tls is None and self.tokens is not None:
             yield "tokens are of no use without TLS: whoever listens can read them; add [tls]"
         if self.tls is not None and _PLAIN_NAME.fullmatch(self.cluster) is None:
@@ -260,10 +270,23 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for group, indices in sorted(members.items()):
             if sorted(indices) != list(range(len(indices))):
                 yield f"the members of g{group} are not p0 to p{len(indices) - 1}: number them without gaps"
-            if len(indices) > 1 and len(indices) % 2 == 0:
-                yield f"group g{group} has {len(indices)} members, and no majority if they tie: use an odd number"
+            yield from self._problems_of_size(group, len(indices))
         if not members:
             yield "there is no process in this cluster: add [[process]] entries"
+
+    def _problems_of_size(self, group: GroupId, size: int) -> Iterator[str]:
+        try:
+            problem = self.spec().problem_with_size(size)
+        except UsageError:  # it is told already
+            return
+        if problem is not None:
+            yield f"group g{group} has {size} members: such groups {problem}"
+
+    def _problems_of_keys(self) -> Iterator[str]:
+        for entry in self.process:
+            if _KEY.fullmatch(entry.key) is None:
+                why = "has no signing key" if not entry.key else "has a signing key that is none"
+                yield f"{entry.id} {why}: put the line there that `amcast keys {entry.id}` prints on its machine"
 
 
 def _rtt_us(network: str) -> int:
@@ -339,6 +362,8 @@ def format_config(config: ClusterConfig) -> str:
     lines = [f"{name} = {_toml(getattr(config, name))}" for name in (*names, "keep_messages", "epoch_s")]
     if config.app:
         lines.append(f"app = {_toml(config.app)}")
+    if config.survives_liars:
+        lines.append(f"keys = {_toml(config.keys)}")
     if config.insecure:
         lines.append("insecure = true")
     if config.tokens is not None:
@@ -349,6 +374,8 @@ def format_config(config: ClusterConfig) -> str:
         lines += ["", "[tls]", f"folder = {_toml(config.tls.folder)}"]
     for entry in config.process:
         fields = msgspec.to_builtins(entry)
+        if not entry.key:
+            del fields["key"]
         lines += ["", "[[process]]", *(f"{name} = {_toml(value)}" for name, value in fields.items())]
     return "\n".join(lines) + "\n"
 

@@ -35,6 +35,7 @@ from .disk.records import Durability
 from .node.data_folder import IDENTITY, check_folder
 from .security.access import Access, Rights
 from .security.credentials import ProcessCredentials
+from .security.signing import key_file, load_signer
 from .system import system
 
 _SOON_S = 30 * 86_400  # as `amcast status` warns
@@ -165,6 +166,20 @@ def _check_certificate(config: ClusterConfig, folder: Path, name: str) -> Iterat
         yield _WARNING, f"{folder}: the certificate of {name}, or its CA's, ends in {left_s / 86_400:.0f} days"
     if (folder / f"{name}.key").stat().st_mode & 0o077:
         yield _WARNING, f"{folder / name}.key can be read by others than its owner: chmod 600"
+
+
+def _check_keys(config: ClusterConfig, names: tuple[str, ...]) -> Iterator[Finding]:
+    """Of processes that are to run here. What cluster.toml has of them is looked at with the rest of it."""
+    if config.survives_liars:
+        for name in names:
+            yield from _guarded(_check_key(config, name))
+
+
+def _check_key(config: ClusterConfig, name: str) -> Iterator[Finding]:
+    load_signer(config, name)
+    path = key_file(config, name)
+    if path.stat().st_mode & 0o077:
+        yield _WARNING, f"{path} can be read by others than its owner: chmod 600"
 
 
 def _check_tokens(config: ClusterConfig, names: tuple[str, ...]) -> Iterator[Finding]:
@@ -307,6 +322,7 @@ _OF_FILES: tuple[Check, ...] = (
     _check_limits,
 )
 _OF_PROCESSES: tuple[Check, ...] = (
+    _check_keys,
     _check_application,
     _check_data_folders,
     _check_addresses,

@@ -35,6 +35,7 @@ from .node.data_folder import boots_of, format_folder
 from .security.access import add_token, read_token, write_secret
 from .security.certs import file_names, set_up
 from .security.identity import Identity
+from .security.signing import make_key
 from .system import system
 from .trace.evidence import Expected
 from .wire.control import Status
@@ -107,7 +108,7 @@ def plan(
         tokens=TOKENS if tokens else None,
         folder=str(folder.resolve()),
     )
-    config.check()
+    config.check(are_keys_made=False)
     return config
 
 
@@ -175,6 +176,8 @@ def _places(config: ClusterConfig) -> list[str]:
         places += [f"{config.tls.folder}/{file}" for file in file_names([*names, _CLIENT])]
     if config.tokens is not None:
         places += [config.tokens, OPERATOR_TOKEN]
+    if config.survives_liars:
+        places += [f"{config.keys}/{name}.key" for name in names]
     return places
 
 
@@ -217,6 +220,9 @@ class LocalCluster:
         if config.tokens is not None:
             token = add_token(config.path(config.tokens), "operator", ["*"], ["*"], may_operate=True)
             write_secret(folder / OPERATOR_TOKEN, token)
+        if config.survives_liars:
+            keyed = [msgspec.structs.replace(entry, key=make_key(config, entry.id)) for entry in config.process]
+            config = msgspec.structs.replace(config, process=tuple(keyed))
         for entry in config.process:
             format_folder(config, entry.id)
         (folder / CONFIG).write_text(format_config(config), encoding="utf-8")

@@ -8,12 +8,16 @@ from pathlib import Path
 
 from ..core import MessageId, UsageError, message_name
 from ..net.config import ClusterConfig
+from ..net.disk.files import sync_folder, write_file
 from ..net.node.application import ApplicationError
 from ..net.node.data_folder import boots_of, format_folder, replace_folder
 from ..net.node.server import NodeServer
+from ..net.security.signing import key_file
+from ..net.system import system
 from ..net.trace.collect import Boots
 from .application import Chain, Execution
 from .machine import Machine, Program
+from .scenario import private_key
 
 _AGAIN_US = 300_000  # a node that ended by itself, as it should, is started again after so long
 _REFUSAL_US = 3_000_000  # a node that must refuse to run has done so after this time, even on a slow disk
@@ -85,8 +89,16 @@ class Node:
     # -- what an operator does
 
     def format(self) -> None:
-        """`amcast init`, before the first start."""
+        """`amcast keys` and `amcast init`, before the first start."""
+        self._call(self._make_key)
         self._call(lambda: format_folder(self._config, self.name))
+
+    def _make_key(self) -> None:
+        if self._config.survives_liars:
+            path = key_file(self._config, self.name)
+            system().mkdir(path.parent)
+            write_file(path, private_key(self.name).hex().encode())
+            sync_folder(path.parent.parent)
 
     def replace(self) -> None:
         """`amcast replace`, after a lost disk."""

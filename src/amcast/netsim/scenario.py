@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from ..core import UsageError
 from ..net.config import ClusterConfig, Limits, ProcessConfig
 from ..net.disk.records import Durability
+from ..net.security.signing import KEY_BYTES, public_half
 from .faults import NodePlan
 
 _PORT = 7_000
@@ -82,4 +84,9 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def _process(name: str) -> ProcessConfig:
-    return ProcessConfig(name, f"{name}:{_PORT}")
+    return ProcessConfig(name, f"{name}:{_PORT}", key=public_half(private_key(name)))
+
+
+def private_key(name: str) -> bytes:
+    """With which a process signs: the same in every run."""
+    return blake2b(name.encode(), digest_size=KEY_BYTES).digest()

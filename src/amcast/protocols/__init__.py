@@ -16,10 +16,9 @@ from ._messages import (
 )
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
-from .registry import ON_CLUSTERS, PROTOCOLS, installed, markdown_table, protocol, select
+from .registry import PROTOCOLS, installed, markdown_table, protocol, select
 
 __all__ = [
-    "ON_CLUSTERS",
     "ORDER",
     "PROTOCOLS",
     "SAMPLE",

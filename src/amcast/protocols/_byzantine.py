@@ -4,7 +4,8 @@ As in `_adapter.py`, every input of the automaton is ordered through the group's
 streams. Where members may lie, nobody is believed alone:
 
 - **Clients** sign their messages, destinations included. A member approves of a proposal only if the signature of each
-  message in it is good, so a leader can't invent or alter one.
+  message in it is good, so a leader can't invent or alter one. An id belongs to the key that first signed for it here:
+  if two clients have drawn the same id, messages of the second are no messages of the first that come again.
 - **Other groups**: all members of g send stream g->h to all members of h. All members of g that tell the truth have
   the same stream, for it follows from g's log. So what f+1 members of g say is entry k of the stream is entry k: one of
   them tells the truth. A member of h approves of a proposal to take in entry k if f+1 members of g told the same to it;
@@ -65,6 +66,14 @@ class Acked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="acked")
 
     group: GroupId
     upto: int
+
+
+class ByzantineState(msgspec.Struct, array_like=True):
+    adapter: bytes  # an AdapterState
+    owners: dict[ProcessId, bytes]  # the key of each client that this group has ordered a message of
+
+
+_state_decoder = msgspec.msgpack.Decoder(ByzantineState)
 
 
 class Judgement(Enum):
@@ -153,6 +162,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         self._acks_proposed: dict[GroupId, int] = {}
         self._ack_since: dict[GroupId, int] = {}  # the tick since which an acknowledgement waits to be ordered
         self._requests: InFlight[tuple[AppMessage, int]] = InFlight()  # of clients, with the tick of their arrival
+        self._owners: dict[ProcessId, bytes] = {}  # replicated
         self._waiting: dict[int, Proposed] = {}  # proposals that are neither good nor bad yet
         self._watched_view = 0
         self._watched_tick = 0
@@ -194,7 +204,7 @@ class ByzantineReplica(ReplicatedAutomaton):
             super()._on_peer_message(sender, message, out)
 
     def _on_start(self, sender: ProcessId, message: AppMessage, out: Outbox) -> None:
-        if not self._is_genuine(message, out):
+        if not self._is_genuine(message, out) or not self._is_owner(message, out):
             return
         if self._group not in message.dst and not self._automaton.is_ingress(message, self._group):
             return  # a liar passed on what does not concern this group
@@ -347,12 +357,20 @@ class ByzantineReplica(ReplicatedAutomaton):
             return False
         return problem is None and out.verify(message.sender, signed_part(message), message.proof)
 
+    def _is_owner(self, message: AppMessage, out: Outbox) -> bool:
+        """Whether nobody else has used its sender's id here."""
+        key = out.key_of(message.proof)
+        return self._owners.get(message.sender, key) == key
+
     # -- decided entries
 
     def _apply(self, entry: Any, out: Outbox) -> None:
         effects = GroupOutbox()
         match entry:
             case Submit():
+                if not self._is_owner(entry.message, out):
+                    return
+                self._owners[entry.message.sender] = out.key_of(entry.message.proof)
                 message = msgspec.structs.replace(entry.message, proof=b"")
                 self._submitted.discard(message.id)
                 self._requests.pop(message.id)
@@ -451,10 +469,13 @@ class ByzantineReplica(ReplicatedAutomaton):
         }
         incoming = {source: heard.applied for source, heard in sorted(self._heard.items()) if heard.applied}
         automaton = msgspec.Raw(encode(self._automaton.dump()))
-        return encode(AdapterState(automaton, self._deliveries.dump(), outgoing, incoming))
+        adapter = encode(AdapterState(automaton, self._deliveries.dump(), outgoing, incoming))
+        return encode(ByzantineState(adapter, dict(sorted(self._owners.items()))))
 
     def _load(self, state: bytes, out: Outbox) -> None:
-        super()._load(state, out)
+        loaded = _state_decoder.decode(state)
+        self._owners = loaded.owners
+        super()._load(loaded.adapter, out)
         for source, stream in self._incoming.items():
             heard = self._heard_of(source)
             while heard.applied < stream.applied:

@@ -360,7 +360,7 @@ class Client(Process):
         for parts in self._batches(leaving):
             message = pack(parts)
             if self._fears_liars:
-                message = msgspec.structs.replace(message, proof=out.sign(signed_part(message)))
+                message = msgspec.structs.replace(message, proof=out.sign(signed_part(message), message.sender))
             self._remember(message, parts, None)
             for group in self._ingress_groups(message, self._topology):
                 leader = self._leader.get(group)

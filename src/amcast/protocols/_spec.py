@@ -87,11 +87,6 @@ class ProtocolSpec:
         make = self.ingress
         return None if make is None else lambda sender: make(sender, topology, config)
 
-    @property
-    def runs_on_clusters(self) -> bool:
-        """Nodes sign nothing yet, so protocols that survive liars run in the simulator alone."""
-        return not self.survives_liars
-
     def problem_with_size(self, size: int) -> str | None:
         """Why groups can't have this many members; none if they can."""
         if self.survives_liars:

@@ -26,7 +26,6 @@ _SPECS = (
 )
 
 PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}  # of this package
-ON_CLUSTERS = tuple(name for name, spec in PROTOCOLS.items() if spec.runs_on_clusters)
 
 
 def markdown_table() -> str:

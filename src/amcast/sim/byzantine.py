@@ -246,8 +246,8 @@ class LyingOutbox(Outbox):
     def persists_at_once(self) -> bool:
         return self._out.persists_at_once
 
-    def sign(self, data: bytes) -> bytes:
-        return self._out.sign(data)
+    def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
+        return self._out.sign(data, sender)
 
     def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:
         return self._out.verify(process, data, proof)

@@ -344,7 +344,7 @@ class Machine(Outbox):
             for arrival in arrivals:
                 loop.at(arrival, self.peers[receiver].arrive, (self.id, data, kind, about, sent))
 
-    def sign(self, data: bytes) -> bytes:
+    def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
         return self._keys.sign(self.id, data)
 
     def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:

@@ -3,6 +3,9 @@
 A query changes nothing, so it may be asked anywhere, and again: the first answer counts. The queries of a turn that go
 to the same process leave in one frame. One that gets no answer for a while is asked at the next member of its group;
 the pause grows, since a cluster that is slow must not get more to do for being slow.
+
+Where f members of a group may lie, all are asked, and the answer is what f+1 of them say. While the state changes, they
+may all tell the truth and say different things, since each answers from its own state: then they are asked again.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ class Question(msgspec.Struct, eq=False):
     payload: bytes
     max_age_ms: int
     answer: asyncio.Future[bytes | None]
+    liars: int = 0  # members that may lie
+    said: dict[ProcessId, bytes | None] = {}  # by members, if some may lie
+    failed: dict[ProcessId, str] = {}  # members that say that there never will be an answer
     number: int = -1
     problem: str = ""  # why there is no answer yet
     is_busy: bool = False
@@ -42,6 +48,27 @@ class Question(msgspec.Struct, eq=False):
     @property
     def member(self) -> ProcessId:
         return self.members[self.turn % len(self.members)]
+
+    @property
+    def asked(self) -> Sequence[ProcessId]:
+        return self.members if self.liars else (self.member,)
+
+    def hear(self, member: ProcessId, answer: bytes | None) -> bool:
+        """Whether this is the answer, where members may lie."""
+        if member in self.members:
+            self.said[member] = answer
+        return sum([each == answer for each in self.said.values()]) > self.liars
+
+    def hear_failure(self, member: ProcessId, kind: str) -> bool:
+        """Whether it is certain."""
+        if member in self.members:
+            self.failed[member] = kind
+        return not self.liars or sum([each == kind for each in self.failed.values()]) > self.liars
+
+    @property
+    def is_at_odds(self) -> bool:
+        """As many have answered as can be waited for, and no f+1 of them have said the same."""
+        return len(self.said) >= len(self.members) - self.liars
 
     def begin_at(self, member: ProcessId) -> None:
         self.turn = self.members.index(member)
@@ -83,7 +110,8 @@ class Questions:
         if question.max_age_ms:
             question.turn = self._count  # any member will do: they share the work
         else:
-            question.begin_at(self._leaders.get(question.group, question.first))
+            leader = self._leaders.get(question.group, question.first)
+            question.begin_at(leader if leader in question.members else question.first)
         if len(question.members) == 1:
             # It counts a question that comes again twice, unless it has given up the first by then.
             question.silence_s = _SILENCE_MAX_S
@@ -115,7 +143,8 @@ class Questions:
         leaving: dict[tuple[ProcessId, GroupId, int], list[Question]] = {}
         for question in unsent:
             question.wait(now_s)
-            leaving.setdefault((question.member, question.group, question.max_age_ms), []).append(question)
+            for member in question.asked:
+                leaving.setdefault((member, question.group, question.max_age_ms), []).append(question)
         for (to, group, age_ms), questions in leaving.items():
             for some in _cut(questions):
                 payloads = tuple([each.payload for each in some])
@@ -139,7 +168,7 @@ class Questions:
     def on_reconnected(self, process: ProcessId) -> None:
         """The connection to a process broke, and there is another one: what it was asked may be lost."""
         for question in self._open.values():
-            if question.member == process and question.due_s:
+            if question.due_s and process in question.asked:
                 question.due_s = 0.0
                 question.begin_at(process)
                 self._unsent.append(question)
@@ -147,15 +176,21 @@ class Questions:
 
     # -- what arrives
 
-    def on_answers(self, message: Answers) -> None:
+    def on_answers(self, member: ProcessId, message: Answers) -> None:
         if message.leader is not None:
             self._leaders[message.group] = message.leader
         for number, answer in zip(message.numbers, message.answers, strict=False):
-            question = self._open.pop(number, None)
-            if question is not None and not question.answer.done():
-                question.answer.set_result(answer)
+            question = self._open.get(number)
+            if question is None:
+                continue
+            if not question.liars or question.hear(member, answer):
+                del self._open[number]
+                if not question.answer.done():
+                    question.answer.set_result(answer)
+            elif question.is_at_odds:
+                question.pause(self._loop.time())
 
-    def on_unanswered(self, message: Unanswered) -> None:
+    def on_unanswered(self, member: ProcessId, message: Unanswered) -> None:
         now_s = self._loop.time()
         self._leaders.pop(message.group, None)
         for number in message.numbers:
@@ -163,6 +198,8 @@ class Questions:
             if question is None or question.answer.done():
                 continue
             if message.kind in (WRONG, FAILED):
+                if not question.hear_failure(member, message.kind):
+                    continue
                 error = QueryError if message.kind == FAILED else UsageError
                 question.answer.set_exception(error(message.reason))
             else:

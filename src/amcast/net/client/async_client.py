@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire, liars_max
 from ...core.errors import RetryableError
 from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
 from ..config import client_config, replica_config
@@ -57,6 +57,7 @@ class _Call(msgspec.Struct, gc=False):
     is_complete: bool = False
     problem: str = ""
     is_told: asyncio.Event | None = None  # while somebody waits for it
+    said: dict[ProcessId, tuple[Result, str]] = {}  # by members of the groups, where one is not enough
 
     @property
     def missing(self) -> list[GroupId]:
@@ -90,8 +91,9 @@ class WaitingClient(Client):
         entries: IngressGroups,
         config: ClientConfig,
         make_ingress: Callable[[ProcessId], Ingress] | None,
+        fears_liars: bool,
     ) -> None:
-        super().__init__(process, topology, entries, config, make_ingress)
+        super().__init__(process, topology, entries, config, make_ingress, fears_liars)
         self.waiting: dict[MessageId, asyncio.Future[None]] = {}
         self.calls: dict[MessageId, _Call] = {}  # without the results of all groups
 
@@ -99,11 +101,20 @@ class WaitingClient(Client):
         calls = self.calls
         return [message for message in delivered if message.id in calls] if calls else ()
 
-    def take_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
-        """The first answer of each group counts. It is called for multicasts as well: groups don't tell them apart."""
+    def take_result(self, sender: ProcessId, id_: MessageId, result: Result, problem: str) -> None:
+        """The first answer of each group counts, or the first that f+1 members give, if f may lie.
+
+        It is called for multicasts as well: groups don't tell them apart.
+        """
         call = self.calls.get(id_)
-        if call is None or group in call.told or group not in call.dst:
+        group = None if call is None else self._topology.group_of(sender)
+        if call is None or group is None or group in call.told or group not in call.dst:
             return
+        if self._fears_liars:
+            call.said[sender] = result, problem
+            members = self._topology.members(group)
+            if sum([call.said.get(each) == (result, problem) for each in members]) <= liars_max(len(members)):
+                return
         call.told[group] = result
         if problem:
             call.problem = problem
@@ -134,7 +145,8 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     config = replica_config(layout.protocol, layout.network, layout.options)
     spec = protocol(layout.protocol).configured(config)
     make_ingress = spec.ingress_maker(topology, config)
-    return WaitingClient(process, topology, spec.ingress_groups, client_config(layout.network), make_ingress)
+    configured = client_config(layout.network)
+    return WaitingClient(process, topology, spec.ingress_groups, configured, make_ingress, spec.survives_liars)
 
 
 def _checked(payload: Any) -> bytes:
@@ -321,7 +333,10 @@ class AsyncClient(Observer):
         return id_, future, call
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
-        """A leader tells results by itself. If it could not, any member of the group may know them."""
+        """A leader tells results by itself. If it could not, any member of the group may know them.
+
+        Where members may lie, all are asked.
+        """
         question = frame(msgspec.msgpack.encode(ResultsQuery((id_,))))
         pause_s = _ASK_FIRST_S
         attempt = 0
@@ -332,7 +347,9 @@ class AsyncClient(Observer):
             for group in missing:
                 members = self.layout.groups[group]
                 first = members.index(self._process.leader_of(group))
-                self._trunk.send(members[(first + attempt) % len(members)], question)
+                asked = members if self._trunk.fears_liars else (members[(first + attempt) % len(members)],)
+                for member in asked:
+                    self._trunk.send(member, question)
             attempt += 1
             is_told.clear()
             with suppress(TimeoutError):
@@ -371,7 +388,9 @@ class AsyncClient(Observer):
         driver = self._open
         questions, first = driver.trunk.questions, driver.process.leader_of(number)
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        asked = Question(number, layout.groups[number], first, question, age_ms, future)
+        members = layout.groups[number]
+        liars = liars_max(len(members)) if driver.trunk.fears_liars else 0
+        asked = Question(number, members, first, question, age_ms, future, liars=liars)
         questions.ask(asked, timeout)
         try:
             return await future

@@ -37,7 +37,7 @@ class ClientDriver(Outbox):
         self._loop = asyncio.get_running_loop()
         self.deadlines = Deadlines()  # of whoever waits for messages of this client
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
-        self.on_result: Callable[[GroupId, MessageId, Result, str], None] = lambda *_: None
+        self.on_result: Callable[[ProcessId, MessageId, Result, str], None] = lambda *_: None
 
     # -- life
 
@@ -123,6 +123,10 @@ class ClientDriver(Outbox):
         framed = frame(encode(message))
         for process in to:
             self.trunk.send(process, framed)
+
+    def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
+        assert sender is not None, "each id of a client has a key of its own"
+        return self.trunk.sign(sender, data)
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if key in self._timers:

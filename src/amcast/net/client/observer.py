@@ -21,7 +21,7 @@ import msgspec
 from ...core import AppMessage, GroupId, ProcessId, Timestamp, UsageError
 from ..config import ClusterConfig, load_config, split_address
 from ..security.keyring import Keyring
-from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery
+from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery, cluster_layout
 from ..wire.dialer import Channel, RefusedError, ask
 from ..wire.envelope import as_given
 from .trunk import RETRY_S, Credentials, NotWelcomeError, Trunk
@@ -222,23 +222,25 @@ def seeds_and_credentials(
     region: str = "local",
 ) -> tuple[list[tuple[str, int]], Credentials]:
     """A token never leaves without TLS: whoever listens could use it."""
-    seeds, folder = seeds_of(where)
+    seeds, folder, layout = seeds_of(where)
     if certs is not None:
         folder = Path(certs)
     tls = None if folder is None else Keyring(folder, name)
     if tls is None and (token or token_file is not None):
         raise UsageError("a token is not sent without TLS: name a folder of certificates, or leave the token out")
     name = name if tls is None else tls.identity.name
-    return seeds, Credentials(name, token, tls, region, None if token_file is None else Path(token_file))
+    return seeds, Credentials(name, token, tls, region, None if token_file is None else Path(token_file), layout)
 
 
-def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None]:
-    """Addresses to try, and the folder of certificates where the configuration names one."""
+def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None, Layout | None]:
+    """Addresses to try, the folder of certificates where the configuration names one, and where any process might lie
+    about the cluster, its layout."""
     if isinstance(where, str) and not where.endswith(".toml"):
         where = where.split(",")
     if isinstance(where, str | Path):
         where = load_config(Path(where))
     if isinstance(where, ClusterConfig):
         folder = None if where.tls is None else where.path(where.tls.folder)
-        return list(where.addresses().values()), folder
-    return [split_address(address) for address in where], None
+        layout = cluster_layout(where) if where.survives_liars else None
+        return list(where.addresses().values()), folder, layout
+    return [split_address(address) for address in where], None, None

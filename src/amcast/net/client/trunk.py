@@ -18,8 +18,9 @@ import msgspec
 
 from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
 from ...core.ids import SEQ_BITS
-from ...protocols import Reply, Start, start_all
+from ...protocols import Reply, Start, protocol, start_all
 from ..security.access import read_token
+from ..security.signing import ClientSigner
 from ..security.tls import PeerError
 from ..system import Stamp, system
 from ..wire.control import (
@@ -56,13 +57,14 @@ _GOODBYE_S = 0.5
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a client shows at HELLO."""
+    """What a client shows at HELLO, and what it knows of the cluster before."""
 
     name: str = "client"
     token: str = ""
     tls: Any = None  # Keyring
     region: str = "local"
     token_file: Path | None = None  # read before each connection, so that another token can be put there
+    layout: Layout | None = None  # from a file of the user's own; otherwise a process is asked, and believed
 
     def token_now(self) -> str:
         return self.token if self.token_file is None else read_token(self.token_file)
@@ -91,14 +93,18 @@ class Session(Protocol):
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
     def on_reconnected(self, process: ProcessId) -> None: ...
     def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None: ...
-    def on_result(self, group: GroupId, id_: MessageId, result: Result, problem: str) -> None: ...
+    def on_result(self, sender: ProcessId, id_: MessageId, result: Result, problem: str) -> None: ...
 
 
 class Trunk:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
+        self.fears_liars = False  # members of the cluster may lie
         self._layout: Layout | None = None
-        self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions
+        if credentials.layout is not None:
+            self._use_layout(credentials.layout)
+        self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions; empty where their keys do
+        self._signers: dict[ProcessId, ClientSigner] = {}  # of ids whose messages are signed
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
         self._moves: dict[ProcessId, asyncio.Task[Channel]] = {}  # to new connections, while the old ones are used
@@ -120,15 +126,41 @@ class Trunk:
 
     async def enter(self, seeds: Sequence[tuple[str, int]]) -> ProcessId:
         """Asks any process for an id, and for the layout of the cluster."""
+        if self.fears_liars:
+            return await self._enter_among_liars(seeds)
         welcome = await self._welcome(seeds, "client")
         self._tickets[welcome.client] = welcome.ticket
         if self._renewal is None and welcome.ticket_s:
             self._renew_later(welcome.ticket_s / _RENEWALS)
-        if not self._tasks and self._credentials.has_files:
-            self._tasks.append(self._loop.create_task(self._watch_files()))
+        self._watch_credentials()
         for channel in self._channels.values():
             channel.say(Attach(welcome.client, welcome.ticket))
         return welcome.client
+
+    async def _enter_among_liars(self, seeds: Sequence[tuple[str, int]]) -> ProcessId:
+        """The id comes from a key, and the layout from the user's file. Some process must answer, whichever it is."""
+        if not self._channels:
+            await self._welcome(seeds, "observer")
+        signer = ClientSigner(self.layout.id)
+        self._signers[signer.id] = signer
+        self._tickets[signer.id] = b""
+        self._watch_credentials()
+        for process, channel in self._channels.items():
+            channel.say(Attach(signer.id, self._ticket(signer.id, process)))
+        return signer.id
+
+    def _watch_credentials(self) -> None:
+        if not self._tasks and self._credentials.has_files:
+            self._tasks.append(self._loop.create_task(self._watch_files()))
+
+    def sign(self, id_: ProcessId, data: bytes) -> bytes:
+        return self._signers[id_].sign(data)
+
+    def _ticket(self, id_: ProcessId, process: ProcessId) -> bytes:
+        signer = self._signers.get(id_)
+        if signer is None:
+            return self._tickets[id_]
+        return signer.ticket(self.layout.names[process], self._credentials.name)
 
     async def observe(self, seeds: Sequence[tuple[str, int]]) -> None:
         """Asks any process for the layout of the cluster. That takes no id."""
@@ -144,7 +176,7 @@ class Trunk:
             try:
                 return await self._welcome_at(address, kind)
             except RefusedError as error:
-                if not error.elsewhere:
+                if not error.elsewhere and not self.fears_liars:
                     raise NotWelcomeError(f"{where} refuses this client: {error}") from error
                 is_refused = True
                 problems.append(f"{where}: {error}")
@@ -159,10 +191,19 @@ class Trunk:
         channel = await self._dial(address, None, lambda channel, message: None, kind)
         channel.abort()
         welcome = channel.welcomed.result()
-        self._layout = layout_decoder.decode(welcome.layout)
-        self.topology = Topology(self._layout.groups, (), self._layout.regions)
-        self.group_names = {f"g{group}": group for group in self._layout.groups}
+        if self._credentials.layout is None:
+            self._use_layout(layout_decoder.decode(welcome.layout))
+            if self.fears_liars and kind == "client":
+                raise NotWelcomeError(
+                    f"{welcome.name} might lie about the others: connect with the cluster.toml, not with addresses"
+                )
         return welcome
+
+    def _use_layout(self, layout: Layout) -> None:
+        self._layout = layout
+        self.topology = Topology(layout.groups, (), layout.regions)
+        self.group_names = {f"g{group}": group for group in layout.groups}
+        self.fears_liars = protocol(layout.protocol).survives_liars
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
         if self._layout is None:
@@ -178,6 +219,7 @@ class Trunk:
         """Says good-bye for an id whose messages below `settled` were answered. What still comes for it is ignored."""
         self._sessions.pop(id_, None)
         self._tickets.pop(id_, None)
+        self._signers.pop(id_, None)
         for channel in self._channels.values():
             channel.say(Detach(id_, settled))
 
@@ -240,12 +282,17 @@ class Trunk:
         return await self._dial(self.layout.addresses[process], self.layout.names[process], on_message, "observer")
 
     async def _dial(
-        self, address: tuple[str, int], name: str | None, on_message: OnMessage, kind: str, client: ProcessId = 0
+        self,
+        address: tuple[str, int],
+        name: str | None,
+        on_message: OnMessage,
+        kind: str,
+        client: ProcessId = 0,
+        ticket: bytes = b"",
     ) -> Channel:
         """A client's connection speaks for this id; without one, the process gives it a new id."""
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
-        ticket = self._tickets[client] if client else b""
         if who.tls is not None:
             who.tls.refresh()
         hello = Hello(VERSION, cluster, kind, who.name, None, who.token_now(), client, ticket, who.region)
@@ -321,10 +368,11 @@ class Trunk:
         stamps = self._credentials.stamps()
         first = next(iter(self._tickets))
         address, name = self.layout.addresses[process], self.layout.names[process]
-        channel = await self._dial(address, name, partial(self._on_answer, process), "client", first)
-        for id_, ticket in self._tickets.items():
+        on_message, ticket = partial(self._on_answer, process), self._ticket(first, process)
+        channel = await self._dial(address, name, on_message, "client", first, ticket)
+        for id_ in self._tickets:
             if id_ != first:
-                channel.say(Attach(id_, ticket))
+                channel.say(Attach(id_, self._ticket(id_, process)))
         if first not in self._tickets:  # it left while the connection was made
             channel.say(Detach(first))
         else:
@@ -363,11 +411,11 @@ class Trunk:
                 for id_, result in zip(message.ids, message.results, strict=False):
                     session = self._sessions.get(id_ >> SEQ_BITS)
                     if session is not None:
-                        session.on_result(message.group, id_, result, message.problem)
+                        session.on_result(process, id_, result, message.problem)
             case Answers():
-                self.questions.on_answers(message)
+                self.questions.on_answers(process, message)
             case Unanswered():
-                self.questions.on_unanswered(message)
+                self.questions.on_unanswered(process, message)
             case Busy():
                 for id_, ids in _by_sender(message.ids).items():
                     if id_ in self._sessions:
@@ -383,7 +431,7 @@ class Trunk:
         for id_, ids in _by_sender(reply.ids).items():
             session = self._sessions.get(id_)
             if session is not None:
-                session.on_reply(sender, Reply(reply.groups, tuple(ids)))
+                session.on_reply(sender, Reply(reply.groups, tuple(ids), reply.leader))
                 if len(self._woken) >= _TURN_SESSIONS:
                     self._end_turn()
 

@@ -65,7 +65,8 @@ class ClientService:
         self.account = account
         self._observer = ObserverService(server, connection, rights, account)
         self._known_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
-        self._replies: dict[tuple[GroupId, ...], list[MessageId]] = {}  # of this turn
+        # Of this turn, by the groups that have delivered a message and who leads, if that is said.
+        self._replies: dict[tuple[tuple[GroupId, ...], ProcessId | None], list[MessageId]] = {}
         self._results: dict[MessageId, Result] = {}  # of this turn
 
     # -- replies
@@ -73,9 +74,9 @@ class ClientService:
     def reply(self, reply: Reply) -> bool:
         """Whether it is the first of this turn: the caller then sees to it that `send_replies` is called."""
         is_first = not self._replies and not self._results
-        ids = self._replies.get(reply.groups)
+        ids = self._replies.get((reply.groups, reply.leader))
         if ids is None:
-            self._replies[reply.groups] = [*reply.ids]
+            self._replies[reply.groups, reply.leader] = [*reply.ids]
         else:
             ids += reply.ids
         return is_first
@@ -92,8 +93,8 @@ class ClientService:
             results, self._results = self._results, {}
             self._send_results(results)
         replies, self._replies = self._replies, {}
-        for groups, ids in replies.items():
-            self.send_frame(frame(encode(Reply(groups, tuple(ids)))))
+        for (groups, leader), ids in replies.items():
+            self.send_frame(frame(encode(Reply(groups, tuple(ids), leader))))
 
     def _send_results(self, results: dict[MessageId, Result]) -> None:
         """In frames of a moderate size. Those that do not fit in what may wait are lost, and asked for."""

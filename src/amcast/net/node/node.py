@@ -33,6 +33,7 @@ from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full
 from ..disk.records import RecordLog
+from ..security.signing import KEY_BYTES, Signer, Verifier
 from ..system import system
 from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
@@ -49,7 +50,7 @@ _LOOK_S = 0.1  # between looks at a disk that is behind
 
 
 class Node(Outbox):
-    """`links` and `trace` are filled in by the server before `start`."""
+    """`links`, `trace`, `signer` and `verifier` are filled in by the server before `start`."""
 
     def __init__(
         self,
@@ -72,6 +73,9 @@ class Node(Outbox):
         self.has_batches = spec.takes_batches
         self.client_messages = spec.client_messages
         self.process = spec.build(self.id, self.topology, config.replica_config(), rng)
+        self.signer: Signer | None = None  # where the protocol survives liars
+        self.verifier: Verifier | None = None
+        self._all_speak = spec.survives_liars
         self.links: dict[ProcessId, SendBuffer] = {}
         self.clients = Clients(config.limits)
         self.admission = self.clients.admission
@@ -377,7 +381,10 @@ class Node(Outbox):
         """Whether it tells clients and other groups what its application says. Whoever is told nothing asks any member.
 
         It is the group's leader. Where the leader is in another group, which orders for all, it is the first member.
+        Where members may lie, nobody is believed alone, and all speak.
         """
+        if self._all_speak:
+            return True
         leader, members = self.process.leader, self.topology.members(self.group)
         return self._leads if leader is None or leader in members else self.id == members[0]
 
@@ -412,6 +419,17 @@ class Node(Outbox):
         """What was written leaves now, if hardly anything else would join it in this turn."""
         if self._is_quiet:
             self._flush()
+
+    def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
+        assert self.signer is not None, "only protocols that survive liars ask for signatures"
+        return self.signer.sign(data)
+
+    def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:
+        assert self.verifier is not None
+        return self.verifier.verify(process, data, proof)
+
+    def key_of(self, proof: bytes) -> bytes:
+        return proof[:KEY_BYTES]
 
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:

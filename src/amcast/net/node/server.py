@@ -24,7 +24,7 @@ from ..security.credentials import ProcessCredentials
 from ..system import system
 from ..trace.writer import Bounds, TraceWriter
 from ..wire.acceptor import Acceptor
-from ..wire.control import VERSION, Hello, Layout, Lost, Member, Request
+from ..wire.control import VERSION, Hello, Lost, Member, Request, cluster_layout
 from ..wire.framing import Frame, frame
 from ..wire.send_buffer import Delay, SendBuffer
 from ._accounts import Accounts
@@ -89,6 +89,7 @@ class NodeServer:
         self.client_ids = ClientIds(path, config.client_ids(self.ids[name]))
         self.witnesses = Witnesses(path)
         self.node = self._make_node(path, name)
+        self.node.signer, self.node.verifier = self.security.signer, self.security.verifier
         self.node.on_intake = self._regulate
         self.node.on_failure = self.fail
         members = [each for each in self.ids if split_name(each)[0] == self.node.group]
@@ -104,7 +105,7 @@ class NodeServer:
         self.queries = Queries(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
         self._status, self._status_at_us = b"", 0
-        self.layout = msgspec.msgpack.encode(_layout(config))
+        self.layout = msgspec.msgpack.encode(cluster_layout(config))
         self.data_layout = layout_of(config)
         self._links = [self._make_link(peer) for peer in self.ids if peer != name]
         self._link_tasks: list[asyncio.Task[None]] = []
@@ -510,19 +511,3 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _layout(config: ClusterConfig) -> Layout:
-    topology = config.topology()
-    return Layout(
-        config.cluster,
-        config.protocol,
-        {group: topology.members(group) for group in topology.groups},
-        {id_: name for name, id_ in config.ids().items()},
-        config.addresses(),
-        {process: topology.region(process) for process in topology.processes},
-        config.network,
-        config.options,
-        config.epoch_s,
-        config.limits.message_bytes,
-    )

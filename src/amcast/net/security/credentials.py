@@ -15,6 +15,7 @@ from ..system import Stamp, system
 from ._files import SECRET_FILE
 from .access import Access, Tickets
 from .keyring import Keyring
+from .signing import SignedTickets, Signer, Verifier, load_signer, verifier_of
 
 
 class ProcessCredentials:
@@ -23,7 +24,11 @@ class ProcessCredentials:
         self._tokens = None if config.tokens is None else config.path(config.tokens)
         self.access = Access.unrestricted() if self._tokens is None else Access.load(self._tokens)
         self.tls: Keyring | None = None
-        self.tickets = Tickets(hashlib.sha256(f"amcast {config.cluster}".encode()).digest(), life_s=0)
+        self.tickets: Tickets | SignedTickets = Tickets(
+            hashlib.sha256(f"amcast {config.cluster}".encode()).digest(), life_s=0
+        )
+        self.signer: Signer | None = None  # where others may lie
+        self.verifier: Verifier | None = None
         if config.tls is not None:
             folder = config.path(config.tls.folder)
             self.tls = Keyring(folder, name, on_refused)
@@ -31,6 +36,9 @@ class ProcessCredentials:
             if self.tls.identity.cluster != config.cluster:
                 mine = f"of cluster '{self.tls.identity.cluster}', and this is '{config.cluster}'"
                 raise UsageError(f"{folder}: the certificate of {name} is {mine}: issue it anew")
+        if config.survives_liars:
+            self.signer, self.verifier = load_signer(config, name), verifier_of(config)
+            self.tickets = SignedTickets(config.id, name)
 
     @property
     def may_change(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
+from ..config import ClusterConfig
 from ..layout import DataLayout
 
 VERSION = 5
@@ -125,6 +126,24 @@ class Layout(msgspec.Struct, frozen=True, array_like=True):
     options: dict[str, Any]
     epoch_s: int
     message_bytes: int
+    id: str = ""  # of the cluster
+
+
+def cluster_layout(config: ClusterConfig) -> Layout:
+    topology = config.topology()
+    return Layout(
+        config.cluster,
+        config.protocol,
+        {group: topology.members(group) for group in topology.groups},
+        {id_: name for name, id_ in config.ids().items()},
+        config.addresses(),
+        {process: topology.region(process) for process in topology.processes},
+        config.network,
+        config.options,
+        config.epoch_s,
+        config.limits.message_bytes,
+        config.id,
+    )
 
 
 class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
