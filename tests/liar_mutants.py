@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import DecodeError, structs
 
 from amcast.consensus.base import Decision
+from amcast.consensus.bft.catch_up import CatchUp
 from amcast.consensus.bft.checkpoints import Checkpoints
 from amcast.consensus.bft.choice import NOTHING_DIGEST, Choice
-from amcast.consensus.bft.log import Bft
 from amcast.consensus.bft.messages import HandedState, digest_of
 from amcast.consensus.bft.views import Views
 from amcast.core import AppMessage, Outbox, Process, ProcessId, Topology, signed_part
@@ -84,20 +84,20 @@ def drops_prepared(process: ProcessId, topology: Topology, config: Any, rng: Ran
     return made
 
 
-class BelievesStates(Bft):
+class BelievesStates(CatchUp):
     """A state that is handed over is taken as it is."""
 
-    def _on_state(self, message: HandedState, out: Outbox) -> list[Decision]:
+    def on_state(self, message: HandedState) -> list[Decision]:
         said = self._checkpoints._said
         self._checkpoints._said = {member: {message.next: digest_of(message.state)} for member in self._members.all}
-        decisions = super()._on_state(message, out)
+        decisions = super().on_state(message)
         self._checkpoints._said = said
         return decisions
 
 
 def believes_states(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
     made = _byzcast(process, topology, config, rng)
-    made._log.__class__ = BelievesStates
+    made._log._catch_up.__class__ = BelievesStates
     return made
 
 

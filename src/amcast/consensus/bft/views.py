@@ -53,6 +53,7 @@ class Views:
         self._followed: dict[ProcessId, int] = {}  # how often it followed one that had left alone
         self._reached: int | None = None  # the tick in which n-f members were seen in this view
         self._sent_tick = 0
+        self._told: dict[ProcessId, int] = {}  # the tick in which a member was last sent the NEW-VIEW
 
     @property
     def leader(self) -> ProcessId:
@@ -204,6 +205,16 @@ class Views:
         self.new_view = message
         self.choice = choice
         self.changes = {p: change for p, change in self.changes.items() if change.view > message.view}
+
+    def tell_new_view(self, process: ProcessId, view: View, installed: bool, ticks: int, out: Outbox) -> None:
+        """A member that is in an earlier view, or missed how this one began, is sent the NEW-VIEW."""
+        is_behind = view < self.view or (view == self.view and not installed)
+        if not self.installed or self.new_view is None or not is_behind:
+            return
+        wait = self._config.retransmit_ticks
+        if ticks - self._told.get(process, -wait) >= wait:
+            self._told[process] = ticks
+            out.send(process, self.new_view)
 
 
 def _signed(message: Signed, out: Outbox) -> Signed:

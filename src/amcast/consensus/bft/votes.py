@@ -1,0 +1,131 @@
+"""Votes: what a member writes and accepts, and when that decides.
+
+A member writes a value that it approved of, once an instance and view. When n-f members wrote the same, the value is
+prepared: it accepts it. When n-f members accepted the same, it is decided. Each vote is on disk before it is sent. A
+member whose votes did not decide sends them again, at ever longer intervals, and is answered by those who know more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core import Outbox, ProcessId
+from ..multipaxos.config import PaxosConfig
+from .ledger import Ledger, Slot
+from .members import Members
+from .messages import Accept, Digest, PreparedRecord, Propose, View, Write, WrittenRecord, digest_of
+from .rejoin import Rejoin
+from .views import Views
+
+_WAIT_FACTOR_MAX = 8  # the longest wait before votes are sent again, in `retransmit_ticks`
+
+
+class Votes:
+    def __init__(self, members: Members, config: PaxosConfig, ledger: Ledger, views: Views, rejoin: Rejoin) -> None:
+        self._members = members
+        self._config = config
+        self._ledger = ledger
+        self._views = views
+        self._rejoin = rejoin
+
+    def may_vote(self, view: View) -> bool:
+        return self._rejoin.is_member and self._views.installed and view == self._views.view
+
+    def hold(self, slot: Slot, view: View, value: bytes, ticks: int) -> None:
+        """A proposal that it may vote for."""
+        slot.view, slot.digest = view, digest_of(value)
+        slot.approved = False
+        slot.since = slot.told = ticks
+        slot.wait = self._config.retransmit_ticks
+        needed = {slot.decided, *slot.written, *slot.said.values()}
+        slot.values = {digest: kept for digest, kept in slot.values.items() if digest in needed}
+        slot.values[slot.digest] = value
+
+    # -- its own
+
+    def write(self, instance: int, slot: Slot, out: Outbox) -> None:
+        view, digest = slot.view, slot.digest
+        slot.approved = True
+        assert all(at < view or wrote == digest for wrote, at in slot.written.items()), "two values in one view"
+        if slot.written.get(digest) != view:
+            out.persist(WrittenRecord(view, instance, slot.values[digest]))
+            slot.written[digest] = view
+        self._ledger.take_vote(slot.writes, self._members.process, view, digest)
+        out.send_all(self._members.others, Write(self._members.group, view, instance, digest))
+        self._prepare(instance, slot, out)
+
+    def write_readd(self, instance: int, slot: Slot, out: Outbox) -> None:
+        """The log's own command, which it approves of by itself."""
+        if slot.approved or not self.may_vote(slot.view):
+            return
+        if self._rejoin.has_asked(slot.values.get(slot.digest, b"")):
+            self.write(instance, slot, out)
+
+    def _prepare(self, instance: int, slot: Slot, out: Outbox) -> None:
+        """Once n-f members wrote what this one did, in this view."""
+        view, digest, ledger = slot.view, slot.digest, self._ledger
+        if not slot.approved or not self.may_vote(view):
+            return
+        if ledger.count(slot.writes, view, digest) < self._members.quorum:
+            return
+        if slot.prepared_view != view:
+            out.persist(PreparedRecord(view, instance, digest))
+            slot.prepared_view, slot.prepared = view, digest
+        if ledger.take_vote(slot.accepts, self._members.process, view, digest):  # the first, or since a restart
+            out.send_all(self._members.others, Accept(self._members.group, view, instance, digest))
+            self._decide(instance, slot, view, digest)
+
+    def _decide(self, instance: int, slot: Slot, view: View, digest: Digest) -> None:
+        if not slot.decided and self._ledger.count(slot.accepts, view, digest) >= self._members.quorum:
+            self._ledger.decide(instance, digest)
+
+    # -- those of others
+
+    def on_write(self, sender: ProcessId, message: Write, out: Outbox) -> None:
+        if not self._ledger.takes(message.instance):
+            return
+        slot = self._ledger.slot(message.instance)
+        self._ledger.take_vote(slot.writes, sender, message.view, message.digest)
+        self._prepare(message.instance, slot, out)
+        self._answer_again(sender, message, slot, out)
+
+    def on_accept(self, sender: ProcessId, message: Accept, out: Outbox) -> None:
+        if not self._ledger.takes(message.instance):
+            return
+        slot = self._ledger.slot(message.instance)
+        self._ledger.take_vote(slot.accepts, sender, message.view, message.digest)
+        self._decide(message.instance, slot, message.view, message.digest)
+        self._answer_again(sender, message, slot, out)
+
+    def _answer_again(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> None:
+        """The sender still waits: it hears this member's votes again, if they are of that view."""
+        if message.again and slot.view == message.view and slot.decided:
+            self.tell(message.instance, slot, (sender,), out, again=False)
+
+    # -- sent again
+
+    def tell(self, instance: int, slot: Slot, to: Sequence[ProcessId], out: Outbox, again: bool = True) -> None:
+        group, view, digest = self._members.group, slot.view, slot.digest
+        if slot.written.get(digest) == view:
+            out.send_all(to, Write(group, view, instance, digest, again))
+        if slot.prepared_view == view and slot.prepared == digest:
+            out.send_all(to, Accept(group, view, instance, digest, again))
+
+    def retransmit(self, is_leader: bool, ticks: int, out: Outbox) -> None:
+        members, wait_max = self._members, _WAIT_FACTOR_MAX * self._config.retransmit_ticks
+        for instance in self._ledger.unfinished():
+            slot = self._ledger.slots[instance]
+            if slot.view != self._views.view or ticks - slot.told < slot.wait:
+                continue
+            slot.told, slot.wait = ticks, min(2 * slot.wait, wait_max)
+            if is_leader:
+                out.send_all(members.others, Propose(members.group, slot.view, instance, slot.values[slot.digest]))
+            self.tell(instance, slot, members.others, out)
+
+    def is_overdue(self, ticks: int) -> bool:
+        """Whether a proposal of this view has waited for too long, whatever for."""
+        slot = self._ledger.slots.get(self._ledger.next)
+        if slot is None or slot.is_known:
+            return False
+        in_view = [self._ledger.slots[i] for i in self._ledger.unfinished()]
+        return any(s.view == self._views.view and ticks - s.since > self._views.patience for s in in_view)
