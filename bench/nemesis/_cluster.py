@@ -8,23 +8,25 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
 import msgspec
 
-from amcast.core import UsageError
+from amcast.core import GroupId, ProcessId, UsageError
 from amcast.net.config import ClusterConfig, format_config
 from amcast.net.local import LocalCluster
 from amcast.net.node.data_folder import format_folder, replace_folder
 from amcast.net.wire.control import Status
+from amcast.trace import RunInfo
 
+from ._liar import draw_lying, lying_file
 from ._node import slow_file
 from ._proxy import Proxy
 
-_PROGRAM = Path(__file__).with_name("_node.py")
+_PROGRAM = "bench.nemesis._node"
 _DISK_MB = 192
 _BALLAST = "ballast"
 _STOP_S = 30.0
@@ -61,6 +63,7 @@ class ProxiedCluster(LocalCluster):
         super().__init__(folder)
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.views: dict[str, ClusterConfig] = {}
+        self.liars: list[str] = []  # one of each group, which lies now and then, if the protocol survives that
 
     # -- links
 
@@ -99,10 +102,37 @@ class ProxiedCluster(LocalCluster):
         for proxy in self.proxies.values():
             proxy.close()
 
+    # -- liars
+
+    def choose_liars(self, rng: Random) -> None:
+        """The same for the whole run: members that lied at any time are not many, over all of it."""
+        if self.config.survives_liars:
+            groups = dict.fromkeys(name.split(".")[0] for name in self.names)
+            self.liars = [rng.choice(self.members(group)) for group in groups]
+
+    def let_lie(self, rng: Random) -> str:
+        """Returns how they lie from now on."""
+        lying = draw_lying(rng)
+        for name in self.liars:
+            path = lying_file(self.folder, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(msgspec.json.encode(lying))
+        return f"{' '.join(self.liars)} lie ({', '.join(lying.ways)})"
+
+    def end_lies(self) -> None:
+        for name in self.liars:
+            lying_file(self.folder, name).unlink(missing_ok=True)
+
+    def run_info(self, complete: bool, sent: Iterable[tuple[ProcessId, GroupId]]) -> RunInfo:
+        info = super().run_info(complete, sent)
+        ids = self.config.ids()
+        liars = [ids[name] for name in self.liars]
+        return msgspec.structs.replace(info, correct=tuple(each for each in info.correct if each not in liars))
+
     # -- processes
 
     def command(self, name: str) -> list[str]:
-        return [sys.executable, str(_PROGRAM), str(self.config_file(name)), name]
+        return [sys.executable, "-m", _PROGRAM, str(self.config_file(name)), name]
 
     def members(self, group: str) -> list[str]:
         return [name for name in self.names if name.startswith(group + ".")]

@@ -45,12 +45,24 @@ class Nemesis:
         self._turn: list[str] = []
         self._copies: dict[str, Path] = {}  # the latest copy of a process's disk
         self.damaged: set[str] = set()  # processes that may yet find that a file is damaged
+        self._rounds = 0
+        cluster.choose_liars(rng)
 
     async def round(self) -> str:
         if not self._turn:
             self._turn = self._rng.sample(self._faults, len(self._faults))
         fault = self._turn.pop()
-        victim = self._rng.choice(self._cluster.names)
+        self._rounds += 1
+        if not self._cluster.liars or self._rounds % 2 == 0:
+            return await self._strike(fault, self._rng.choice(self._cluster.names))
+        lie = self._cluster.let_lie(self._rng)
+        try:
+            # Whatever is done to one process is done to a liar: then no more of its group are faulty than may be.
+            return f"{await self._strike(fault, self._rng.choice(self._cluster.liars))}; {lie}"
+        finally:
+            self._cluster.end_lies()
+
+    async def _strike(self, fault: str, victim: str) -> str:
         what = await getattr(self, "_" + fault.replace("-", "_"))(victim)
         await self._cluster.until_all_take_part()
         await self._copy()

@@ -88,7 +88,8 @@ def count_changed(acknowledged: dict[int, Acknowledged], readings: Iterable[Read
 
 
 def compare_applications(cluster: LocalCluster, readings: dict[str, Reading]) -> list[str]:
-    """Each application went through states of the sequence that was read, and came to its end."""
+    """Each application went through states of the sequence that was read, and came to its end. Those of liars too: the
+    process behind the lies is a real one."""
     found = []
     for name in cluster.names:
         reading = readings[name.split(".")[0]]

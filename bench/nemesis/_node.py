@@ -19,6 +19,7 @@ from amcast.net.config import load_config
 from amcast.net.node.application import StateMachine
 from amcast.net.run import run_node
 from amcast.net.system import System, use
+from bench.nemesis._liar import Switch, lying_file, make_liar
 
 SLOW_SYNC_S = 0.2  # at most
 _STATE = Struct(">QQ")  # a position, and the digest of all messages below it
@@ -86,6 +87,8 @@ class SlowDisk(System):
 def main(path: Path, name: str) -> int:
     try:
         config = load_config(path)
+        if config.survives_liars:
+            make_liar(config.protocol, Switch(lying_file(path.parent, name)))
         with use(SlowDisk(slow_file(path.parent, name))):
             run_node(config, name, Digest(states_file(path.parent, name)))
     except UsageError as error:

@@ -14,6 +14,7 @@ from amcast.core import UsageError
 from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
 from amcast.net.local import plan
+from amcast.protocols import PROTOCOLS
 
 from ._cluster import ProxiedCluster, small_disks
 from ._faults import DISK_FAULTS, FAULTS, Nemesis
@@ -49,7 +50,8 @@ LIMITS = Limits(snapshot_messages=1_000, trace_bytes=0)  # it judges whole runs
 async def torment(
     folder: Path, protocol: str, rounds: int, seed: int, clients: int = 12, faults: Sequence[str] = FAULTS
 ) -> Result:
-    config = plan(folder, protocol, 2, 3, durability=Durability.SYNC, trace=True, options=OPTIONS, limits=LIMITS)
+    replicas = 4 if PROTOCOLS[protocol].survives_liars else 3
+    config = plan(folder, protocol, 2, replicas, durability=Durability.SYNC, trace=True, options=OPTIONS, limits=LIMITS)
     with small_disks(config) as can_fill:
         ProxiedCluster.create(folder, config)
         possible = [fault for fault in faults if can_fill or fault not in DISK_FAULTS]

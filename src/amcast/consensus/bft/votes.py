@@ -112,15 +112,20 @@ class Votes:
             out.send_all(to, Accept(group, view, instance, digest, again))
 
     def retransmit(self, is_leader: bool, ticks: int, out: Outbox) -> None:
+        """Votes before proposals: a link has room for some bytes in a turn, and would drop whatever comes after a large
+        proposal, each time again."""
         members, wait_max = self._members, _WAIT_FACTOR_MAX * self._config.retransmit_ticks
+        proposals: list[Propose] = []
         for instance in self._ledger.unfinished():
             slot = self._ledger.slots[instance]
             if slot.view != self._views.view or ticks - slot.told < slot.wait:
                 continue
             slot.told, slot.wait = ticks, min(2 * slot.wait, wait_max)
-            if is_leader:
-                out.send_all(members.others, Propose(members.group, slot.view, instance, slot.values[slot.digest]))
+            proposals.append(Propose(members.group, slot.view, instance, slot.values[slot.digest]))
             self.tell(instance, slot, members.others, out)
+        if is_leader:
+            for proposal in proposals:
+                out.send_all(members.others, proposal)
 
     def is_overdue(self, ticks: int) -> bool:
         """Whether a proposal of this view has waited for too long, whatever for."""
