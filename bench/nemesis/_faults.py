@@ -232,6 +232,7 @@ class Nemesis:
 
     async def _start_and_settle(self, names: list[str], victim: str) -> None:
         self._cluster.start(names)
+        self._cluster.end_lies()  # nobody takes back a process that lost its disk and lies about it
         await self._cluster.revive(victim)
         await self._cluster.settle()
 

@@ -113,7 +113,7 @@ def test_any_member_answers_with_the_newest_state(protocol: str, tmp_path: Path)
             questions = client._trunk.questions
             for number, member in enumerate(cluster.config.topology().members(2)):
                 await client.multicast({"g1", "g2"}, b"%d" % number)
-                questions._leaders[2] = member
+                questions.leaders[2] = member
                 assert await client.query("g2", b"") == b"012"[: number + 1]
             assert sum(each.asked for name, each in machines.items() if name[:2] == "g2") == 3  # type: ignore[attr-defined]
 

@@ -29,62 +29,54 @@ _FRAME_BYTES = 1 << 20  # of queries
 class Question(msgspec.Struct, eq=False):
     group: GroupId
     members: Sequence[ProcessId]
-    first: ProcessId  # the member to ask first, as far as its client knows
+    to: ProcessId  # the member to ask next
     payload: bytes
     max_age_ms: int
     answer: asyncio.Future[bytes | None]
-    liars: int = 0  # members that may lie
-    said: dict[ProcessId, bytes | None] = {}  # by members, if some may lie
-    failed: dict[ProcessId, str] = {}  # members that say that there never will be an answer
+    liars: int = 0  # members that may lie: then all are asked
+    said: dict[ProcessId, bytes | None] | None = None  # by members, if some may lie
+    failed: dict[ProcessId, str] | None = None  # members that say that there never will be an answer
     number: int = -1
     problem: str = ""  # why there is no answer yet
     is_busy: bool = False
-    turn: int = 0
     silence_s: float = _SILENCE_FIRST_S
     pause_s: float = _PAUSE_FIRST_S
     deadline_s: float = float("inf")
-    due_s: float = 0.0  # when another member is asked; 0: it is about to be
-
-    @property
-    def member(self) -> ProcessId:
-        return self.members[self.turn % len(self.members)]
-
-    @property
-    def asked(self) -> Sequence[ProcessId]:
-        return self.members if self.liars else (self.member,)
+    due_s: float = 0.0  # when another member is asked
 
     def hear(self, member: ProcessId, answer: bytes | None) -> bool:
         """Whether this is the answer, where members may lie."""
+        said = self.said = self.said or {}
         if member in self.members:
-            self.said[member] = answer
-        return sum([each == answer for each in self.said.values()]) > self.liars
+            said[member] = answer
+        return sum([each == answer for each in said.values()]) > self.liars
 
     def hear_failure(self, member: ProcessId, kind: str) -> bool:
-        """Whether it is certain."""
+        """Whether it is certain that there never will be an answer."""
+        failed = self.failed = self.failed or {}
         if member in self.members:
-            self.failed[member] = kind
-        return not self.liars or sum([each == kind for each in self.failed.values()]) > self.liars
+            failed[member] = kind
+        return not self.liars or sum([each == kind for each in failed.values()]) > self.liars
 
     @property
     def is_at_odds(self) -> bool:
         """As many have answered as can be waited for, and no f+1 of them have said the same."""
-        return len(self.said) >= len(self.members) - self.liars
+        return len(self.said or ()) >= len(self.members) - self.liars
 
-    def begin_at(self, member: ProcessId) -> None:
-        self.turn = self.members.index(member)
+    def is_asked_of(self, member: ProcessId) -> bool:
+        return member in self.members if self.liars else member == self.to
 
     def next_member(self) -> None:
-        self.turn += 1
+        self.to = self.members[(self.members.index(self.to) + 1) % len(self.members)]
 
     def wait(self, now_s: float) -> None:
-        """It was asked now."""
+        """It is asked now."""
         self.due_s = now_s + self.silence_s
         self.silence_s = min(2 * self.silence_s, _SILENCE_MAX_S)
 
     def pause(self, now_s: float) -> None:
         """A member has no answer: others are asked soon."""
-        if self.due_s:
-            self.due_s = min(self.due_s, now_s + self.pause_s)
+        self.due_s = min(self.due_s, now_s + self.pause_s)
         self.pause_s = min(2 * self.pause_s, _PAUSE_MAX_S)
 
 
@@ -97,28 +89,28 @@ class Questions:
         self._open: dict[int, Question] = {}
         self._unsent: list[Question] = []
         self._count = 0
-        self._leaders: dict[GroupId, ProcessId] = {}  # as members say who answer
+        self.leaders: dict[GroupId, ProcessId] = {}  # as members say who answer
         self._look: asyncio.TimerHandle | None = None
 
     def ask(self, question: Question, timeout: float | None) -> None:
         """Without an answer in this time, it ends with a TimeoutError. One timer for all costs far less than many."""
+        now_s = self._loop.time()
         if timeout is not None:
-            question.deadline_s = self._loop.time() + timeout
-        self._count += 1
-        question.number = self._count
-        self._open[question.number] = question
+            question.deadline_s = now_s + timeout
+        self._count = number = self._count + 1
+        question.number = number
+        self._open[number] = question
         if question.max_age_ms:
-            question.turn = self._count  # any member will do: they share the work
-        else:
-            leader = self._leaders.get(question.group, question.first)
-            question.begin_at(leader if leader in question.members else question.first)
+            question.to = question.members[number % len(question.members)]  # any will do: they share the work
         if len(question.members) == 1:
             # It counts a question that comes again twice, unless it has given up the first by then.
             question.silence_s = _SILENCE_MAX_S
+        question.due_s = now_s + question.silence_s
         self._unsent.append(question)
-        self._touch()
-        if self._look is None:
-            self._look = self._loop.call_later(_LOOK_S, self._look_again)
+        if len(self._unsent) == 1:
+            self._touch()
+            if self._look is None:
+                self._look = self._loop.call_later(_LOOK_S, self._look_again)
 
     def forget(self, question: Question) -> None:
         self._open.pop(question.number, None)
@@ -139,12 +131,17 @@ class Questions:
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []
-        now_s = self._loop.time()
         leaving: dict[tuple[ProcessId, GroupId, int], list[Question]] = {}
         for question in unsent:
-            question.wait(now_s)
-            for member in question.asked:
-                leaving.setdefault((member, question.group, question.max_age_ms), []).append(question)
+            if question.liars:
+                for member in question.members:
+                    leaving.setdefault((member, question.group, question.max_age_ms), []).append(question)
+                continue
+            key = (question.to, question.group, question.max_age_ms)
+            if key in leaving:
+                leaving[key].append(question)
+            else:
+                leaving[key] = [question]
         for (to, group, age_ms), questions in leaving.items():
             for some in _cut(questions):
                 payloads = tuple([each.payload for each in some])
@@ -157,42 +154,43 @@ class Questions:
         for question in self._open.values():
             if question.deadline_s < now_s and not question.answer.done():
                 question.answer.set_exception(TimeoutError())
-        overdue = [each for each in self._open.values() if 0 < each.due_s < now_s]
+        overdue = [each for each in self._open.values() if each.due_s < now_s]
         for question in overdue:
             question.next_member()
-            question.due_s = 0.0
+            question.wait(now_s)
         if overdue:
             self._unsent += overdue
             self._touch()
 
     def on_reconnected(self, process: ProcessId) -> None:
         """The connection to a process broke, and there is another one: what it was asked may be lost."""
-        for question in self._open.values():
-            if question.due_s and process in question.asked:
-                question.due_s = 0.0
-                question.begin_at(process)
-                self._unsent.append(question)
-                self._touch()
+        again = [each for each in self._open.values() if each.is_asked_of(process)]
+        for question in again:
+            question.wait(self._loop.time())
+        if again:
+            self._unsent += again
+            self._touch()
 
     # -- what arrives
 
     def on_answers(self, member: ProcessId, message: Answers) -> None:
         if message.leader is not None:
-            self._leaders[message.group] = message.leader
+            self.leaders[message.group] = message.leader
+        open_ = self._open
         for number, answer in zip(message.numbers, message.answers, strict=False):
-            question = self._open.get(number)
+            question = open_.pop(number, None)
             if question is None:
                 continue
-            if not question.liars or question.hear(member, answer):
-                del self._open[number]
-                if not question.answer.done():
-                    question.answer.set_result(answer)
-            elif question.is_at_odds:
-                question.pause(self._loop.time())
+            if question.liars and not question.hear(member, answer):
+                open_[number] = question
+                if question.is_at_odds:
+                    question.pause(self._loop.time())
+            elif not question.answer.done():
+                question.answer.set_result(answer)
 
     def on_unanswered(self, member: ProcessId, message: Unanswered) -> None:
         now_s = self._loop.time()
-        self._leaders.pop(message.group, None)
+        self.leaders.pop(message.group, None)
         for number in message.numbers:
             question = self._open.get(number)
             if question is None or question.answer.done():

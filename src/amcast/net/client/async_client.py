@@ -57,7 +57,7 @@ class _Call(msgspec.Struct, gc=False):
     is_complete: bool = False
     problem: str = ""
     is_told: asyncio.Event | None = None  # while somebody waits for it
-    said: dict[ProcessId, tuple[Result, str]] = {}  # by members of the groups, where one is not enough
+    said: dict[ProcessId, tuple[Result, str]] | None = None  # by members of the groups, where one is not enough
 
     @property
     def missing(self) -> list[GroupId]:
@@ -67,6 +67,11 @@ class _Call(msgspec.Struct, gc=False):
         """By the names of the groups. Raises if a group has not executed the message."""
         if self.problem:
             raise UsageError(self.problem)
+        if len(self.dst) == 1:  # by far the most: it must cost little
+            group = self.dst[0]
+            result = self.told[group]
+            if not isinstance(result, int):
+                return {_name_of(group): result}
         results: dict[str, bytes | None] = {}
         for group in self.dst:
             result = self.told[group]
@@ -101,20 +106,16 @@ class WaitingClient(Client):
         calls = self.calls
         return [message for message in delivered if message.id in calls] if calls else ()
 
-    def take_result(self, sender: ProcessId, id_: MessageId, result: Result, problem: str) -> None:
+    def take_result(self, sender: ProcessId, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
         """The first answer of each group counts, or the first that f+1 members give, if f may lie.
 
         It is called for multicasts as well: groups don't tell them apart.
         """
         call = self.calls.get(id_)
-        group = None if call is None else self._topology.group_of(sender)
-        if call is None or group is None or group in call.told or group not in call.dst:
+        if call is None or group in call.told or group not in call.dst:
             return
-        if self._fears_liars:
-            call.said[sender] = result, problem
-            members = self._topology.members(group)
-            if sum([call.said.get(each) == (result, problem) for each in members]) <= liars_max(len(members)):
-                return
+        if self._fears_liars and not self._is_certain(call, sender, group, (result, problem)):
+            return
         call.told[group] = result
         if problem:
             call.problem = problem
@@ -123,6 +124,12 @@ class WaitingClient(Client):
         if len(call.told) == len(call.dst):
             call.is_complete = True
             self.end_call(id_)
+
+    def _is_certain(self, call: _Call, sender: ProcessId, group: GroupId, told: tuple[Result, str]) -> bool:
+        said = call.said = call.said or {}
+        said[sender] = told
+        members = self._topology.members(group)
+        return sum([said.get(each) == told for each in members]) > liars_max(len(members))
 
     def end_call(self, id_: MessageId) -> None:
         """It is complete, or given up: groups need not keep its results for this client any more."""
@@ -147,6 +154,16 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     make_ingress = spec.ingress_maker(topology, config)
     configured = client_config(layout.network)
     return WaitingClient(process, topology, spec.ingress_groups, configured, make_ingress, spec.survives_liars)
+
+
+def _age_ms(consistency: str, max_age: float) -> int:
+    """How old the state that answers a local query may be."""
+    if consistency != "local":
+        raise UsageError(f"a query is linearizable or local, not '{consistency}'")
+    age_ms = round(max_age * 1_000)
+    if age_ms < 1:
+        raise UsageError(f"a state is never {max_age:g} s old: ask for a linearizable query, or give a longer time")
+    return age_ms
 
 
 def _checked(payload: Any) -> bytes:
@@ -376,28 +393,28 @@ class AsyncClient(Observer):
 
         An error of the application is a `QueryError`. A query that got no answer in time can be asked again freely.
         """
-        if consistency not in ("linearizable", "local"):
-            raise UsageError(f"a query is linearizable or local, not '{consistency}'")
-        age_ms = 0 if consistency == "linearizable" else round(max_age * 1_000)
-        if consistency == "local" and age_ms < 1:
-            raise UsageError(f"a state is never {max_age:g} s old: ask for a linearizable query, or give a longer time")
-        number, question, layout = self._group(group), _checked(payload), self.layout
+        age_ms = 0 if consistency == "linearizable" else _age_ms(consistency, max_age)
+        driver = self._open
+        trunk, layout, number = driver.trunk, driver.trunk.layout, self._group(group)
+        question = payload if type(payload) is bytes else _checked(payload)
         if len(question) > layout.message_bytes:
             limit = layout.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        driver = self._open
-        questions, first = driver.trunk.questions, driver.process.leader_of(number)
-        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        members = layout.groups[number]
-        liars = liars_max(len(members)) if driver.trunk.fears_liars else 0
-        asked = Question(number, members, first, question, age_ms, future, liars=liars)
+        questions, members = trunk.questions, layout.groups[number]
+        leader = questions.leaders.get(number)
+        if leader is None or leader not in members:
+            leader = driver.process.leader_of(number)
+        future: asyncio.Future[bytes | None] = driver.loop.create_future()
+        liars = liars_max(len(members)) if trunk.fears_liars else 0
+        asked = Question(number, members, leader, question, age_ms, future, liars)
         questions.ask(asked, timeout)
         try:
             return await future
-        except TimeoutError:
-            raise self._unanswered(asked, timeout) from None
-        finally:
+        except BaseException as error:
             questions.forget(asked)
+            if isinstance(error, TimeoutError):
+                raise self._unanswered(asked, timeout) from None
+            raise
 
     def _unanswered(self, asked: Question, timeout: float | None) -> RetryableError:
         if asked.is_busy:

@@ -34,10 +34,10 @@ class ClientDriver(Outbox):
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._zero_timers: dict[TimerKey, None] = {}
         self._ready_dst: set[tuple[GroupId, ...]] = set()  # destinations to which the trunk connects already
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.deadlines = Deadlines()  # of whoever waits for messages of this client
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
-        self.on_result: Callable[[ProcessId, MessageId, Result, str], None] = lambda *_: None
+        self.on_result: Callable[[ProcessId, GroupId, MessageId, Result, str], None] = lambda *_: None
 
     # -- life
 
@@ -71,7 +71,7 @@ class ClientDriver(Outbox):
 
     def _ask_for_id(self) -> None:
         if self._renewal is None or self._renewal.done():
-            self._renewal = self._loop.create_task(self._renew())
+            self._renewal = self.loop.create_task(self._renew())
 
     async def _renew(self) -> None:
         wait_s = _ASK_AGAIN_S
@@ -136,7 +136,7 @@ class ClientDriver(Outbox):
             self.trunk.wake(self)
         else:
             self._zero_timers.pop(key, None)
-            self._timers[key] = self._loop.call_later(after_us / 1e6, self._fire, key)
+            self._timers[key] = self.loop.call_later(after_us / 1e6, self._fire, key)
 
     def cancel_timer(self, key: TimerKey) -> None:
         self._zero_timers.pop(key, None)

@@ -93,7 +93,7 @@ class Session(Protocol):
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
     def on_reconnected(self, process: ProcessId) -> None: ...
     def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None: ...
-    def on_result(self, sender: ProcessId, id_: MessageId, result: Result, problem: str) -> None: ...
+    def on_result(self, sender: ProcessId, group: GroupId, id_: MessageId, result: Result, problem: str) -> None: ...
 
 
 class Trunk:
@@ -408,10 +408,11 @@ class Trunk:
                     self._refusals.pop(process, None)
                 self._on_reply(process, message)
             case Results():
+                group, problem = message.group, message.problem
                 for id_, result in zip(message.ids, message.results, strict=False):
                     session = self._sessions.get(id_ >> SEQ_BITS)
                     if session is not None:
-                        session.on_result(process, id_, result, message.problem)
+                        session.on_result(process, group, id_, result, problem)
             case Answers():
                 self.questions.on_answers(process, message)
             case Unanswered():
