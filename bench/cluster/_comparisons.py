@@ -8,11 +8,13 @@ from bench._figures import Figure
 
 from ._jobs import Outcome, Shape
 from ._measure import Measurement, Results, best
+from ._signatures import signature_us
 
 ONE = Shape(1, 1)
 SIXTY_FOUR = (Shape(64, 1), Shape(1, 64))
 THOUSAND = (Shape(64, 16), Shape(1, 1_024))
 DEEP = Shape(1, 1_024)
+BATCHED = Shape(64, 16)
 FSYNC = (Shape(256, 1), Shape(1, 256))
 
 
@@ -107,6 +109,40 @@ def fsync(found: Found) -> list[Figure]:
     return figures + _rates(found, "amcast-apart-sync", FSYNC, {"etcd": None})
 
 
+def bft(found: Found) -> list[Figure]:
+    """Groups of four of which one may lie, beside groups of three that may crash. Clients sign each batch."""
+    figures = []
+    for own_name, peer, target in (("byzcast", "amcast", 0.3), ("byzcast-1kB", "amcast-1kB", 0.3)):
+        figures += _rates(found, own_name, (BATCHED,), {peer: target})
+        own, other = found.get(own_name, ONE), found.get(peer, ONE)
+        if own is not None and other is not None:
+            detail = f"p50 {own.p50_us:,.0f} us and {other.p50_us:,.0f} us, {ONE}"
+            name = f"{own_name}: one client's p50, to {peer}"
+            figures.append(Figure(name, own.p50_us / other.p50_us, "x", detail, 2.5, is_limit=True))
+    for dearer in ("byzcast-tls", "byzcast-sync"):
+        figures += _rates(found, dearer, (BATCHED,), {"byzcast": None})
+    durable_1kb = found.get("byzcast-1kB-sync", BATCHED, DEEP)
+    if durable_1kb is not None:
+        detail = (
+            f"CPU {durable_1kb.server_cpu_us:.1f} us of four nodes and {durable_1kb.load_cpu_us:.1f} us of the load"
+        )
+        figures.append(Figure("byzcast, 1 kB, on disk: messages a second", durable_1kb.rate, "", detail, 16_500.0))
+    return figures + _cost_of_signatures(found)
+
+
+def _cost_of_signatures(found: Found) -> list[Figure]:
+    """Of all CPU time of a message: its client signs once, and four members verify, for each message or batch."""
+    sign_us, verify_us = signature_us()
+    figures = []
+    for shape, batch in ((ONE, 1), (BATCHED, BATCHED.outstanding)):
+        own = found.get("byzcast", shape)
+        if own is not None:
+            cost_us = (sign_us + 4 * verify_us) / batch
+            detail = f"{cost_us:.1f} of {own.cpu_us:.1f} us: signed in {sign_us:.0f} us, verified in {verify_us:.0f}"
+            figures.append(Figure(f"signatures, of all CPU time, {shape}", 100 * cost_us / own.cpu_us, "%", detail))
+    return figures
+
+
 Comparison = tuple[list[Measurement], Callable[[Found], list[Figure]]]
 
 
@@ -128,5 +164,12 @@ COMPARISONS: dict[str, Comparison] = {
     "two-groups": (_each(("amcast", "amcast-2-groups"), (DEEP,)), two_groups),
     "durable": (_each(("amcast", "amcast-sync"), (DEEP,)), durable),
     "tracing": (_each(("amcast", "amcast-traced"), (DEEP,)), tracing),
+    "bft": (
+        [
+            *_each(("amcast", "byzcast", "amcast-1kB", "byzcast-1kB"), (ONE, BATCHED)),
+            *_each(("byzcast-tls", "byzcast-sync", "byzcast-1kB-sync"), (BATCHED,)),
+        ],
+        bft,
+    ),
     "fsync": ([*_each(("amcast-sync", "etcd"), FSYNC), ("amcast-apart-sync", Shape(256, 1))], fsync),
 }

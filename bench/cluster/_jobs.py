@@ -29,12 +29,13 @@ class Shape(msgspec.Struct, frozen=True, order=True):
 class Job(msgspec.Struct, frozen=True):
     """A closed loop: each answer is followed by the next message."""
 
-    where: list[str]  # addresses of servers
+    where: list[str]  # addresses of servers, or one cluster.toml
     shape: Shape
     messages: int
     destinations: int  # number of groups that each message goes to; 1 for systems without groups
     pids: list[int]  # of the servers, to count their CPU time
     connections: int | None = None  # to each node, which all sessions share; None: each session has its own
+    payload_bytes: int = 64
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -9,18 +9,16 @@ from amcast.workload import Micro
 
 from ._jobs import Job, Outcome, own_meter, serve
 
-PAYLOAD_BYTES = 64
-
 
 async def run_job(job: Job) -> Outcome:
     meter = own_meter(job)
     result = await run_load(
-        job.where,
+        job.where[0] if job.where[0].endswith(".toml") else job.where,
         clients=job.shape.sessions,
         messages=job.messages,
         outstanding=job.shape.outstanding,
         connections=job.connections,
-        workload=Micro(job.destinations, job.destinations, PAYLOAD_BYTES),
+        workload=Micro(job.destinations, job.destinations, job.payload_bytes),
         progress=meter.mark,  # called several times a second, but not while clients connect and close
     )
     if meter.count < 2:

@@ -87,15 +87,20 @@ class Amcast(System):
         groups: int = 1,
         trace: bool = False,
         shares: bool = True,
+        protocol: str = "fastcast",
+        tls: bool = False,
+        payload_bytes: int = 64,
     ) -> None:
         super().__init__(folder)
         nodes = folder / "nodes"
         whole = Limits(trace_bytes=0)
+        replicas = REPLICAS if protocol == "fastcast" else None
         self.cluster = LocalCluster.create(
-            nodes, plan(nodes, "fastcast", groups, REPLICAS, durability=durability, trace=trace, limits=whole)
+            nodes, plan(nodes, protocol, groups, replicas, durability=durability, trace=trace, tls=tls, limits=whole)
         )
         self._groups = groups
         self._connections = 1 if shares else None
+        self._payload_bytes = payload_bytes
 
     def _start(self) -> None:
         self._ends.callback(self.cluster.stop)
@@ -105,7 +110,7 @@ class Amcast(System):
 
     @property
     def where(self) -> list[str]:
-        return [entry.address for entry in self.cluster.config.process]
+        return [str(self.cluster.config_file(self.cluster.names[0]))]
 
     def pids(self) -> dict[str, int]:
         pids = {name: self.cluster.pid(name) for name in self.cluster.names}
@@ -114,7 +119,7 @@ class Amcast(System):
     def run(self, shape: Shape, messages: int) -> Outcome:
         """With several groups, every message goes to all of them."""
         pids = list(self.pids().values())
-        job = Job(self.where, shape, messages, self._groups, pids, self._connections)
+        job = Job(self.where, shape, messages, self._groups, pids, self._connections, self._payload_bytes)
         return self._load.ask(job, Outcome, _RUN_S)
 
 
@@ -214,6 +219,12 @@ SYSTEMS: dict[str, Callable[[Path], System]] = {
     "amcast-sync": lambda folder: Amcast(folder, Durability.SYNC),
     "amcast-apart": lambda folder: Amcast(folder, shares=False),
     "amcast-apart-sync": lambda folder: Amcast(folder, Durability.SYNC, shares=False),
+    "amcast-1kB": lambda folder: Amcast(folder, payload_bytes=1_000),
+    "byzcast": lambda folder: Amcast(folder, protocol="byzcast"),
+    "byzcast-tls": lambda folder: Amcast(folder, protocol="byzcast", tls=True),
+    "byzcast-sync": lambda folder: Amcast(folder, Durability.SYNC, protocol="byzcast"),
+    "byzcast-1kB": lambda folder: Amcast(folder, protocol="byzcast", payload_bytes=1_000),
+    "byzcast-1kB-sync": lambda folder: Amcast(folder, Durability.SYNC, protocol="byzcast", payload_bytes=1_000),
     "pysyncobj": PySyncObj,
     "pysyncobj-unbatched": lambda folder: PySyncObj(folder, batches=False),
     "nats": Nats,

@@ -11,9 +11,10 @@ from amcast.core import UsageError
 from amcast.core.ids import CLIENT_ID_LIMIT, PROCESS_ID_LIMIT
 from amcast.net.config import ClusterConfig
 from amcast.net.local import LocalCluster, plan
+from amcast.net.security import signing
 from amcast.net.security.signing import (
-    KEY_BYTES,
-    ClientSigner,
+    OWNER_BYTES,
+    ClientKey,
     SignedTickets,
     Verifier,
     client_id_of,
@@ -48,37 +49,70 @@ def test_what_is_said_in_one_cluster_is_not_said_in_another(config: ClusterConfi
 
 
 def test_a_client_proves_what_it_said_by_its_id_alone() -> None:
-    signer, other = ClientSigner(CLUSTER), ClientSigner(CLUSTER)
+    key, other = ClientKey(CLUSTER), ClientKey(CLUSTER)
+    id_, second, strange = key.new_id(), key.new_id(), other.new_id()
     verifier = Verifier(CLUSTER, {})
-    proof = signer.sign(b"said")
-    assert PROCESS_ID_LIMIT <= signer.id < CLIENT_ID_LIMIT
-    assert signer.id == client_id_of(proof[:KEY_BYTES])
-    assert verifier.verify(signer.id, b"said", proof)
-    assert not verifier.verify(signer.id, b"not said", proof)
-    assert not verifier.verify(other.id, b"said", proof), "a good signature, of another id"
-    forged = proof[:KEY_BYTES] + other.sign(b"said")[KEY_BYTES:]
-    assert not verifier.verify(signer.id, b"said", forged), "its key, and another one's signature"
-    for nonsense in (b"", b"x", proof[:KEY_BYTES], bytes(len(proof))):
-        assert not verifier.verify(signer.id, b"said", nonsense)
+    [proof] = key.sign_all([(id_, b"said")])
+    [by_other] = other.sign_all([(strange, b"said")])
+    assert PROCESS_ID_LIMIT <= id_ < CLIENT_ID_LIMIT
+    assert id_ != second
+    assert id_ == client_id_of(proof[:OWNER_BYTES])
+    assert verifier.verify(id_, b"said", proof)
+    assert not verifier.verify(id_, b"not said", proof)
+    assert not verifier.verify(second, b"said", proof), "a good signature, of another id of the client"
+    assert not verifier.verify(strange, b"said", proof), "a good signature, of another client"
+    forged = proof[:OWNER_BYTES] + by_other[OWNER_BYTES:]
+    assert not verifier.verify(id_, b"said", forged), "its key, and another one's signature"
+    for nonsense in (b"", b"x", proof[:OWNER_BYTES], bytes(len(proof)), proof + bytes(16), proof + bytes(9_999)):
+        assert verifier.verify(id_, b"said", nonsense) == (nonsense == proof + bytes(16)), "zeros are no neighbour"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13, 64])
+def test_one_signature_proves_many_messages(count: int) -> None:
+    key = ClientKey(CLUSTER)
+    ids = [key.new_id() for _ in range(3)]
+    said = [(ids[number % 3], b"%d" % number) for number in range(count)]
+    proofs = key.sign_all(said)
+    verifier = Verifier(CLUSTER, {})
+    assert all(verifier.verify(id_, data, proof) for (id_, data), proof in zip(said, proofs, strict=True))
+    assert len(verifier._roots) == 1, "verified once"
+    for number, proof in enumerate(proofs):
+        others = [data for place, (_, data) in enumerate(said) if place != number]
+        assert not any(verifier.verify(said[number][0], data, proof) for data in others), "each proves its own"
+        assert not verifier.verify(said[number][0], said[number][1], bytes([proof[0] ^ 1]) + proof[1:])
+
+
+def test_roots_that_were_good_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing, "_ROOTS_MAX", 3)
+    key, verifier = ClientKey(CLUSTER), Verifier(CLUSTER, {})
+    id_ = key.new_id()
+    for number in range(10):
+        [proof] = key.sign_all([(id_, b"%d" % number)])
+        assert verifier.verify(id_, b"%d" % number, proof)
+    assert len(verifier._roots) == 3
 
 
 def test_a_ticket_is_good_for_one_process_and_one_name() -> None:
-    signer = ClientSigner(CLUSTER)
-    ticket = signer.ticket("g1.p0", "alice")
-    assert SignedTickets(CLUSTER, "g1.p0").problem_with(signer.id, "alice", ticket) is None
-    assert SignedTickets(CLUSTER, "g1.p1").problem_with(signer.id, "alice", ticket), "passed on by g1.p0"
-    assert SignedTickets(CLUSTER, "g1.p0").problem_with(signer.id, "bob", ticket)
-    assert SignedTickets("other", "g1.p0").problem_with(signer.id, "alice", ticket)
-    assert SignedTickets(CLUSTER, "g1.p0").problem_with(signer.id + 1, "alice", ticket)
+    key = ClientKey(CLUSTER)
+    id_, second = key.new_id(), key.new_id()
+    ticket = key.ticket(id_, "g1.p0", "alice")
+    assert SignedTickets(CLUSTER, "g1.p0").problem_with(id_, "alice", ticket) is None
+    assert SignedTickets(CLUSTER, "g1.p1").problem_with(id_, "alice", ticket), "passed on by g1.p0"
+    assert SignedTickets(CLUSTER, "g1.p0").problem_with(id_, "bob", ticket)
+    assert SignedTickets("other", "g1.p0").problem_with(id_, "alice", ticket)
+    assert SignedTickets(CLUSTER, "g1.p0").problem_with(second, "alice", ticket)
     assert SignedTickets(CLUSTER, "g1.p0").problem_with(-1, "alice", ticket)
-    assert SignedTickets(CLUSTER, "g1.p0").problem_with(signer.id, "alice", signer.sign(b"")), "no ticket"
+    assert SignedTickets(CLUSTER, "g1.p0").problem_with(1 << 70, "alice", ticket)
+    [proof] = key.sign_all([(id_, b"")])
+    assert SignedTickets(CLUSTER, "g1.p0").problem_with(id_, "alice", proof), "no ticket"
 
 
 def test_a_ticket_proves_no_message() -> None:
-    signer = ClientSigner(CLUSTER)
-    ticket = signer.ticket("g1.p0", "alice")
-    signed = signer.id.to_bytes(8, "big") + b"g1.p0\0alice"
-    assert not Verifier(CLUSTER, {}).verify(signer.id, signed, ticket)
+    key = ClientKey(CLUSTER)
+    id_ = key.new_id()
+    ticket = key.ticket(id_, "g1.p0", "alice")
+    signed = id_.to_bytes(8, "big") + b"g1.p0\0alice"
+    assert not Verifier(CLUSTER, {}).verify(id_, signed, ticket + bytes(2))
 
 
 def test_a_key_is_made_once_and_closed_to_others(config: ClusterConfig) -> None:

@@ -53,8 +53,8 @@ class Outbox(ABC):
 
     def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
         """A proof that this process said so: anybody can verify it, and nobody else can make it. A driver covers which
-        cluster it is. A client that has several ids names the one that it signs for. Only protocols for liars ask for
-        proofs."""
+        cluster it is. A client that has several ids names the one that it signs for; its driver may leave the proof
+        empty, and put it into the message when that leaves. Only protocols for liars ask for proofs."""
         raise NotImplementedError(f"{type(self).__name__} signs nothing: it can't run protocols that survive liars")
 
     def verify(self, process: ProcessId, data: bytes, proof: bytes) -> bool:

@@ -120,13 +120,17 @@ class ClientDriver(Outbox):
             self.trunk.send(to, frame(encode(message)))
 
     def send_all(self, to: Sequence[ProcessId], message: Wire) -> None:
+        if self.trunk.fears_liars:
+            for process in to:
+                self.send(process, message)
+            return
         framed = frame(encode(message))
         for process in to:
             self.trunk.send(process, framed)
 
     def sign(self, data: bytes, sender: ProcessId | None = None) -> bytes:
-        assert sender is not None, "each id of a client has a key of its own"
-        return self.trunk.sign(sender, data)
+        """The trunk puts proofs into messages when they leave: one signature for all that leave in a turn."""
+        return b""
 
     def set_timer(self, key: TimerKey, after_us: int) -> None:
         if key in self._timers:

@@ -16,11 +16,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...core import GroupId, MessageId, ProcessId, Topology, UsageError, encode, latency_preset
+from ...core import (
+    AppMessage,
+    GroupId,
+    MessageId,
+    ProcessId,
+    Topology,
+    UsageError,
+    encode,
+    latency_preset,
+    signed_part,
+)
 from ...core.ids import SEQ_BITS
 from ...protocols import Reply, Start, protocol, start_all
 from ..security.access import read_token
-from ..security.signing import ClientSigner
+from ..security.signing import SIGNED_MAX, ClientKey
 from ..security.tls import PeerError
 from ..system import Stamp, system
 from ..wire.control import (
@@ -104,7 +114,7 @@ class Trunk:
         if credentials.layout is not None:
             self._use_layout(credentials.layout)
         self._tickets: dict[ProcessId, bytes] = {}  # prove the ids of the sessions; empty where their keys do
-        self._signers: dict[ProcessId, ClientSigner] = {}  # of ids whose messages are signed
+        self._key: ClientKey | None = None  # where members may lie: then messages are signed
         self._sessions: dict[ProcessId, Session] = {}
         self._channels: dict[ProcessId, Channel] = {}
         self._moves: dict[ProcessId, asyncio.Task[Channel]] = {}  # to new connections, while the old ones are used
@@ -141,26 +151,23 @@ class Trunk:
         """The id comes from a key, and the layout from the user's file. Some process must answer, whichever it is."""
         if not self._channels:
             await self._welcome(seeds, "observer")
-        signer = ClientSigner(self.layout.id)
-        self._signers[signer.id] = signer
-        self._tickets[signer.id] = b""
+        if self._key is None:
+            self._key = ClientKey(self.layout.id)
+        id_ = self._key.new_id()
+        self._tickets[id_] = b""
         self._watch_credentials()
         for process, channel in self._channels.items():
-            channel.say(Attach(signer.id, self._ticket(signer.id, process)))
-        return signer.id
+            channel.say(Attach(id_, self._ticket(id_, process)))
+        return id_
 
     def _watch_credentials(self) -> None:
         if not self._tasks and self._credentials.has_files:
             self._tasks.append(self._loop.create_task(self._watch_files()))
 
-    def sign(self, id_: ProcessId, data: bytes) -> bytes:
-        return self._signers[id_].sign(data)
-
     def _ticket(self, id_: ProcessId, process: ProcessId) -> bytes:
-        signer = self._signers.get(id_)
-        if signer is None:
+        if self._key is None:
             return self._tickets[id_]
-        return signer.ticket(self.layout.names[process], self._credentials.name)
+        return self._key.ticket(id_, self.layout.names[process], self._credentials.name)
 
     async def observe(self, seeds: Sequence[tuple[str, int]]) -> None:
         """Asks any process for the layout of the cluster. That takes no id."""
@@ -219,7 +226,8 @@ class Trunk:
         """Says good-bye for an id whose messages below `settled` were answered. What still comes for it is ignored."""
         self._sessions.pop(id_, None)
         self._tickets.pop(id_, None)
-        self._signers.pop(id_, None)
+        if self._key is not None:
+            self._key.forget_id(id_)
         for channel in self._channels.values():
             channel.say(Detach(id_, settled))
 
@@ -475,6 +483,8 @@ class Trunk:
         for session in woken:
             session.end_turn()
         starts, self._starts = self._starts, {}
+        if self._key is not None and starts:
+            starts = self._signed(starts, self._key)
         for to, messages in starts.items():
             for start in _merge(messages):
                 self.send(to, frame(encode(start)))
@@ -485,6 +495,22 @@ class Trunk:
             buffer.flush()
         if self._woken:
             self._touch()
+
+    def _signed(self, starts: dict[ProcessId, list[Start]], key: ClientKey) -> dict[ProcessId, list[Start]]:
+        """The same messages, with one signature for all. What is sent again is signed again. Ids that have left since
+        have nothing to say."""
+        unsigned = {each.id: each for some in starts.values() for start in some for each in start.messages}
+        messages = [each for each in unsigned.values() if each.sender in self._tickets]
+        signed: dict[MessageId, AppMessage] = {}
+        for first in range(0, len(messages), SIGNED_MAX):
+            some = messages[first : first + SIGNED_MAX]
+            proofs = key.sign_all([(each.sender, signed_part(each)) for each in some])
+            for each, proof in zip(some, proofs, strict=True):
+                signed[each.id] = msgspec.structs.replace(each, proof=proof)
+        return {
+            to: [Start(tuple([signed[each.id] for each in start.messages if each.id in signed])) for start in some]
+            for to, some in starts.items()
+        }
 
 
 async def _close_all(channels: list[Channel]) -> None:

@@ -33,7 +33,7 @@ from ..config import ClusterConfig, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full
 from ..disk.records import RecordLog
-from ..security.signing import KEY_BYTES, Signer, Verifier
+from ..security.signing import OWNER_BYTES, Signer, Verifier
 from ..system import system
 from ..trace.clients import ClientTrace
 from ..trace.writer import TraceWriter
@@ -429,7 +429,7 @@ class Node(Outbox):
         return self.verifier.verify(process, data, proof)
 
     def key_of(self, proof: bytes) -> bytes:
-        return proof[:KEY_BYTES]
+        return proof[:OWNER_BYTES]
 
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:
