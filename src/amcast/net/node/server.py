@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ...core import ProcessId, UsageError
+from ...core import GroupId, ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full, lacks_space
@@ -92,7 +92,7 @@ class NodeServer:
         self.node.on_intake = self._regulate
         self.node.on_failure = self.fail
         members = [each for each in self.ids if split_name(each)[0] == self.node.group]
-        self.gate = Gate.of_group(name, members, list(self.ids))
+        self.gate = Gate.of_group(name, members, list(self.ids), self._lost_needed(members))
         self.start_problem: str | None = None  # why the process never starts
         self.host = None if machine is None else self._make_host(machine, path)
         if self.host is not None:
@@ -256,6 +256,15 @@ class NodeServer:
                 f"the application can't be held at position {host.skips.hold_at}: its saved state is of {host.position}"
             )
 
+    def _lost_needed(self, members: list[str]) -> int:
+        """One more than may lie of those who are asked about this process's disk: its group, or all if it is alone."""
+        groups = self.node.topology.groups if len(members) == 1 else (self.node.group,)
+        return sum(self._needed(group) - 1 for group in groups) + 1
+
+    def _needed(self, group: GroupId) -> int:
+        """How many members of a group must say the same before it is believed."""
+        return self.config.spec().liars_max(len(self.node.topology.members(group))) + 1
+
     def is_alone(self, name: str) -> bool:
         """Whether a process is the only one of its group: then nobody else has what it loses."""
         group, _ = split_name(name)
@@ -291,20 +300,27 @@ class NodeServer:
             return None
         return self.host.exchange.on_frame(peer, data)
 
-    def on_lost(self, answer: Lost) -> None:
+    def on_lost(self, peer: str, answer: Lost) -> bool:
         if answer.known.incarnation < self.folder.incarnation and answer.known.boot < self.folder.boot:
-            return  # it answers what this process said before it became another incarnation
-        if not self.node.is_running:
-            self.gate.on_lost(answer)
-            return
-        # One who was away when this process started remembers what those who were there did not.
+            # It answers what this process said before it became another incarnation, unless it lies.
+            return self.gate.believes_one
+        if not self.gate.on_lost(peer, answer):
+            return False
+        if self.node.is_running:
+            self._fail_lost()
+        return True
+
+    def _fail_lost(self) -> None:
+        """One who was away when this process started remembers what those who were there did not."""
+        lost = self.gate.lost
+        assert lost is not None
         try:
             if not self.is_alone(self.node.name):
-                self.folder.begin_incarnation(answer.known)
+                self.folder.begin_incarnation(lost.known)
         except OSError as error:
             logger.error("%s: %s", self.folder.path, error)  # whoever said LOST says it again at the next start
         advice = "give it the disk that it had" if self.is_alone(self.node.name) else "start it again: it is taken back"
-        self.fail(UsageError(f"{answer.reason}; {advice}"))
+        self.fail(UsageError(f"{lost.reason}; {advice}"))
 
     async def stop(self) -> None:
         """Takes no more input, lets the disk catch up, delivers and sends what waited for it, and closes everything.
