@@ -166,12 +166,17 @@ class NodeServer:
         exchange = None
         if isinstance(machine, ExchangingMachine):
             others = {group: node.topology.members(group) for group in node.topology.groups if group != node.group}
-            exchange = Exchange(others, node.tell, lambda: node.speaks, limits.reads_bytes, where is not None)
+            needed = {group: self._needed(group) for group in others}
+            exchange = Exchange(others, node.tell, self._tells_groups, limits.reads_bytes, where is not None, needed)
         host = Host(
             machine, node.deliveries, where, limits.snapshot_messages, limits.results_bytes, exchange, node.group
         )
         host.on_result = node.on_result
         return host
+
+    def _tells_groups(self) -> bool:
+        """One member for all of them; where it might lie, each by itself."""
+        return self.node.speaks or self._needed(self.node.group) > 1
 
     def _members(self) -> Members:
         """The other members of the group, to be asked for what this node misses."""
