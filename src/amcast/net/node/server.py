@@ -99,7 +99,8 @@ class NodeServer:
             self.host.skips.hold_at = hold_at
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
-        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
+        needed = self._needed(self.node.group)
+        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members(), needed)
         self.followers = Followers(self.node, config.limits)
         self.queries = Queries(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
