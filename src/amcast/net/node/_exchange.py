@@ -345,6 +345,10 @@ class Exchange:
             if pair.executed
         }
 
+    def dump_counts(self) -> dict[GroupId, DumpedPair]:
+        """Without any values."""
+        return {group: (pair.executed, pair.executed, ()) for group, pair in self._pairs.items() if pair.executed}
+
     def load(self, dumped: Mapping[GroupId, DumpedPair]) -> None:
         self._stop_asking()
         for group, pair in self._pairs.items():

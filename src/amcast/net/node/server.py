@@ -42,6 +42,7 @@ from ._off_loop import off_loop
 from ._queries import Queries
 from ._reader_service import DumpedState
 from ._refusals import Cause, Refusals
+from ._shared_states import SharedStates
 from ._slow_readers import SlowReaders
 from ._status import metrics_of, status_of
 from ._witnesses import Witnesses
@@ -100,6 +101,7 @@ class NodeServer:
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
         needed = self._needed(self.node.group)
+        self.shared_states = None if self.host is None or needed == 1 else SharedStates(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members(), needed)
         self.followers = Followers(self.node, config.limits)
         self.queries = Queries(self.node, config.limits)
@@ -170,7 +172,14 @@ class NodeServer:
             needed = {group: self._needed(group) for group in others}
             exchange = Exchange(others, node.tell, self._tells_groups, limits.reads_bytes, where is not None, needed)
         host = Host(
-            machine, node.deliveries, where, limits.snapshot_messages, limits.results_bytes, exchange, node.group
+            machine,
+            node.deliveries,
+            where,
+            limits.snapshot_messages,
+            limits.results_bytes,
+            exchange,
+            node.group,
+            self._needed(node.group),
         )
         host.on_result = node.on_result
         return host
@@ -252,7 +261,8 @@ class NodeServer:
         if self.host is not None:
             self.host.recover()
             self._check_hold(self.host)
-            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
+            needed = self._needed(self.node.group)
+            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members(), needed)
             self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start(self.folder.is_new)
 
@@ -270,6 +280,10 @@ class NodeServer:
     def _needed(self, group: GroupId) -> int:
         """How many members of a group must say the same before it is believed."""
         return self.config.spec().liars_max(len(self.node.topology.members(group))) + 1
+
+    def may_read(self, name: str) -> bool:
+        """Whether a process may ask for deliveries and states. Only members of this group do, unless they lie."""
+        return not self.config.spec().survives_liars or split_name(name)[0] == self.node.group
 
     def is_alone(self, name: str) -> bool:
         """Whether a process is the only one of its group: then nobody else has what it loses."""
@@ -346,6 +360,8 @@ class NodeServer:
         await self.witnesses.close()
         self._is_closing = True
         self.dumped_state.forget()
+        if self.shared_states is not None:
+            self.shared_states.forget()
         if self.host is not None and self.host.exchange is not None:
             self.host.exchange.close()
         with contextlib.ExitStack() as stack:  # all of it, even if the disk fails
