@@ -64,6 +64,12 @@ def test_what_differs_between_layouts_is_said_in_words(change: dict[str, object]
     assert difference(replace(layout, **change), "here", layout, "there") == words
 
 
+def test_a_layout_with_any_number_of_members_is_told_in_few_words() -> None:
+    layout = layout_of(plan(Path("c"), "fastcast", groups=1))
+    found = difference(layout, "here", replace(layout, members=(1 << 62,)), "there")
+    assert found == f"group g1 has 3 members here and {1 << 62} there: {(1 << 62) - 3} are missing"
+
+
 def test_what_data_does_not_depend_on_may_change(tmp_path: Path) -> None:
     config = planned(tmp_path, options={"resend_us": 1_000})
     changed = replace(config, network="wan", options={}, durability=Durability.ASYNC, trace=True, keep_messages=5)
