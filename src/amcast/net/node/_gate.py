@@ -7,9 +7,9 @@ listens, answers HELLO and tells its status; frames of peers are ignored, and me
 
 A group of one has no other member. It asks the processes of other groups, and does not wait long for them.
 
-Where members may lie, a process that believed one of them would throw its disk away for a lie. It has lost its disk
-only if more of them say so than may lie. Those who may have to say so are enough: they let its last boot in, and wrote
-that down first. What fewer say is shown to people.
+Where f members of a group may lie, a process that believed one of them would throw its disk away for a lie. It has lost
+its disk if f+1 members of its group say so. That many know, if it is true: n-f members, itself included, wrote its last
+boot down before it took part, and a process that lost its disk is one of the f. What fewer say is shown to people.
 """
 
 from __future__ import annotations
