@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from amcast.core import AppMessage, message_id
 from amcast.net.disk.deliveries import DeliveryLog
 from amcast.net.disk.records import Durability
-from amcast.net.node import _shared_states, _vouched_transfer
+from amcast.net.node import _backfill, _shared_states, _vouched_transfer
 from amcast.net.node._backfill import Backfill
 from amcast.net.node._exchange import Exchange
 from amcast.net.node._keeper import Keeper
@@ -25,13 +26,17 @@ from amcast.net.wire.control import (
     AppDigestsQuery,
     AppStatePart,
     AppStateQuery,
+    DeliveriesQuery,
     NoAppState,
     StateDigest,
     Told,
 )
 
-from .clusters import run
+from .clusters import eventually, run
 from .test_net_application import FakeMembers, Restored
+from .test_net_backfill import log_of, with_gap
+from .test_net_backfill_liars import Liar as Teller
+from .test_net_backfill_liars import alters_all
 from .test_net_deliveries import message_at
 from .test_net_exchange import Purse, Wire, tell
 
@@ -238,6 +243,81 @@ def test_a_transfer_begins_again_at_another_member(tmp_path: Path, monkeypatch: 
         assert await take_over(keeper, 2)
         assert (host.position, lines_of(host)) == (60, lines_of(members[1].host))
         assert sum(isinstance(question, AppStateQuery) for question in members[0].questions) == 5
+
+    run(test)
+
+
+# -- messages that are in doubt
+
+
+class Both(Member):
+    """Answers for its log as well."""
+
+    def __init__(
+        self, folder: Path, first: int, lie: Callable[[int, Any], Any] = lambda position, answer: answer
+    ) -> None:
+        super().__init__(folder / "state", 130)
+        self.log = log_of(folder / "log", first, 130)
+        self._tell = Teller(self.log, lie)
+        self.is_away = False
+        self.has_state = True
+
+    async def ask(self, question: Any, timeout: float) -> Any:
+        if self.is_away:
+            raise ConnectionError("away")
+        if isinstance(question, DeliveriesQuery):
+            return await self._tell.ask(question, timeout)
+        return await super().ask(question, timeout) if self.has_state else NoAppState()
+
+
+@asynccontextmanager
+async def kept(folder: Path, *members: Both) -> AsyncIterator[tuple[Host, Backfill]]:
+    log = with_gap(folder)
+    host = Host(Restored(), log, None, 1, needed=2)
+    fakes: Any = FakeMembers(*members)  # type: ignore[arg-type]
+    backfill = Backfill(1, False, log, fakes, 2)
+    tasks = [asyncio.create_task(each.run()) for each in (backfill, Keeper(host, log, backfill, fakes, 2))]
+    try:
+        yield host, backfill
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in (log, *[member.log for member in members]):
+            each.close()
+
+
+def test_an_application_goes_on_though_a_liar_has_messages_in_doubt(tmp_path: Path, unlimited: None) -> None:
+    """One member has them, one has dropped them, and the liar tells others."""
+
+    async def test() -> None:
+        members = [Both(tmp_path / "b", 0), Both(tmp_path / "c", 60), Both(tmp_path / "d", 0, alters_all)]
+        async with kept(tmp_path / "a", *members) as (host, backfill):
+            await eventually(lambda: host.position == 130, "it has taken over a state")
+            assert lines_of(host) == lines_of(members[0].host)
+            assert backfill.is_in_doubt(20)
+            await eventually(lambda: host.problem is None, "nothing is wrong with it")
+
+    run(test)
+
+
+def test_an_application_goes_on_when_its_messages_are_in_doubt_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_backfill, "_DOUBT_S", 0.1)
+
+    async def test() -> None:
+        members = [Both(tmp_path / name, 0) for name in "bcd"]
+        for member in members:
+            member.is_away, member.has_state = True, False
+        async with kept(tmp_path / "a", *members) as (host, _):
+            await eventually(lambda: host.problem is not None, "it waits")
+            assert host.position == 20
+            for member in members:
+                member.is_away = False
+            await eventually(lambda: host.position == 110, "it has applied them")
+            await eventually(lambda: host.problem is None, "it waits for nothing")
+            assert host._machine.restored == []  # type: ignore[attr-defined]
 
     run(test)
 

@@ -61,6 +61,7 @@ class Keeper:
         self._members = members
         self._transfer: _Transfer | None = None
         self._vouched = None if needed == 1 else VouchedTransfer(members, needed, self._tell)
+        self._is_waiting = False  # for a state, or else for messages that are in doubt
 
     async def run(self) -> None:
         while True:
@@ -74,7 +75,9 @@ class Keeper:
                 lost_until = self._missing_until(self._host.position)
             elif (unseen := self._host.unseen_at) is not None:
                 lost_until = self._missing_until(unseen)
-            if lost_until is not None and not await self._take_over(lost_until):
+            if lost_until is None:
+                self._stop_waiting()
+            elif not await self._take_over(lost_until):
                 await asyncio.sleep(_PAUSE_S)
             if self._host.is_save_due:
                 await self._save()
@@ -104,6 +107,7 @@ class Keeper:
     async def _take_over(self, at_least: int) -> bool:
         self._tell(f"the application waits for the state of another member: position {self._host.position}")
         if self._vouched is not None:
+            self._is_waiting = True
             found = await self._vouched.fetch(at_least)
             if found is not None:
                 self._host.take_over(*found)
@@ -118,6 +122,12 @@ class Keeper:
                 self._host.take_over(transfer.position, bytes(transfer.data))
                 return True
         return False
+
+    def _stop_waiting(self) -> None:
+        """The messages have come, so that no state is needed any more."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._host.problem = None
 
     def _tell(self, problem: str) -> None:
         self._host.problem = problem
