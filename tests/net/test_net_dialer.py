@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from amcast.net.node._gate import Gate
+from amcast.net.node._members import MEMBER_ERRORS, Address, Members
 from amcast.net.node.links import Link
 from amcast.net.security.certs import set_up
 from amcast.net.security.identity import Identity
 from amcast.net.security.keyring import Keyring
 from amcast.net.security.tls import PeerError
-from amcast.net.wire.control import VERSION, Hello, Refused, StatusQuery, Welcome
-from amcast.net.wire.dialer import Channel, RefusedError, dial
+from amcast.net.wire.control import VERSION, DeliveriesQuery, Gone, Hello, Life, Lost, Refused, StatusQuery, Welcome
+from amcast.net.wire.dialer import Channel, LostError, RefusedError, dial
 from amcast.net.wire.framing import frame
 from amcast.net.wire.send_buffer import SendBuffer
 
@@ -176,5 +177,51 @@ def test_a_link_tells_each_piece_of_news_once_and_goes_on_trying(
             assert found.startswith("no connection to g1.p0: [SSL: CERTIFICATE_VERIFY_FAILED]")
         gc.collect()
         assert not caplog.messages, "no exception is left for the event loop to complain of"
+
+    run(test)
+
+
+def members_at(answerer: Answerer) -> Members:
+    hello = Hello(VERSION, "c", "reader", "g1.p1")
+    return Members([Address("g1.p0", ("127.0.0.1", answerer.port))], lambda: hello, None)
+
+
+def test_a_member_that_says_lost_to_a_reader_is_one_that_does_not_answer() -> None:
+    async def test() -> None:
+        async with answering(framed(Lost(Life(1, 1, 1, 1), "a lie"))) as liar:
+            members = members_at(liar)
+            with pytest.raises(MEMBER_ERRORS) as found:
+                async with members.converse(members.all[0]):
+                    pass
+            assert isinstance(found.value, LostError)
+
+    run(test)
+
+
+def test_a_member_that_answers_more_than_it_was_asked_is_left() -> None:
+    """Otherwise what it says would pile up, until somebody asks."""
+
+    async def test() -> None:
+        async with answering(WELCOME + framed(Gone(1)) * 100) as liar:
+            members = members_at(liar)
+            async with members.converse(members.all[0]) as conversation:
+                await eventually(lambda: liar.connections == 0, "the connection is closed")
+                assert conversation._answers.qsize() <= 1
+                with pytest.raises(ConnectionError):
+                    await conversation.ask(DeliveriesQuery(0), 20)
+
+    run(test)
+
+
+def test_a_reader_hears_one_answer_to_each_question() -> None:
+    async def test() -> None:
+        async with answering(WELCOME) as answerer:
+            members = members_at(answerer)
+            async with members.converse(members.all[0]) as conversation:
+                asked = [asyncio.create_task(conversation.ask(DeliveriesQuery(0), 20))]
+                await asyncio.sleep(0)
+                assert conversation._channel is not None
+                conversation.hear(conversation._channel, Gone(5))
+                assert await asked[0] == Gone(5)
 
     run(test)

@@ -272,3 +272,137 @@ def test_a_snapshot_keeps_what_was_told_and_comes_back() -> None:
         exchange.close()
 
     run(test)
+
+
+# -- a group with a liar: what two members tell alike is believed
+
+
+def exchange_with_liar(bytes_max: int = 1_000) -> tuple[Exchange, Wire]:
+    wire = Wire()
+    return Exchange({2: (3, 4, 5, 6)}, wire, lambda: True, bytes_max, True, {2: 2}), wire
+
+
+def test_a_value_is_believed_when_two_members_told_the_same() -> None:
+    async def test() -> None:
+        exchange, _ = exchange_with_liar()
+        heard: list[str] = []
+        exchange.on_heard = lambda: heard.append("heard")
+        for number in range(3):
+            exchange.tell([2], b"mine")
+            assert exchange.hear([2]) is None
+            for _ in range(2):
+                tell(3, exchange, Told(number, (b"a lie",), 0))
+            assert exchange.hear([2]) is None, "one member told it twice"
+            tell(3, exchange, Told(number, (b"true",), 0))
+            tell(4, exchange, Told(number, (b"true",), 0))
+            assert exchange.hear([2]) is None, "who told a version before can't tell another"
+            tell(5, exchange, Told(number, (b"true",), 0))
+            assert exchange.hear([2]) == {2: b"true"}
+            tell(6, exchange, Told(number, (b"a lie",), 0))
+            exchange.executed([2])
+        assert heard == ["heard"] * 3
+        assert not exchange._pairs[2].told
+        assert set(exchange._pairs[2].told_bytes.values()) == {0}
+        exchange.close()
+
+    run(test)
+
+
+def test_honest_members_are_believed_in_any_order_and_early() -> None:
+    async def test() -> None:
+        exchange, _ = exchange_with_liar()
+        tell(4, exchange, Told(0, (b"0", None, Refusal.FORGOTTEN), 0))
+        tell(3, exchange, Told(1, (None, Refusal.FORGOTTEN), 0))
+        tell(5, exchange, Told(0, (b"0",), 0))
+        for expected in (b"0", None, Refusal.FORGOTTEN):
+            exchange.tell([2], b"mine")
+            assert exchange.hear([2]) == {2: expected}
+            exchange.executed([2])
+        exchange.close()
+
+    run(test)
+
+
+def test_a_liar_fills_its_own_room_and_no_more() -> None:
+    async def test() -> None:
+        exchange, _ = exchange_with_liar(bytes_max=1_000)
+        for number in range(1, 1_000):
+            tell(3, exchange, Told(number, (bytes(100),), 0))
+        pair = exchange._pairs[2]
+        assert len(pair.told) == 2, "a quarter of the room"
+        for member in (4, 5):
+            tell(member, exchange, Told(0, (b"true", b"early"), 0))
+        assert pair.heard == {0: b"true", 1: b"early"}
+        tell(3, exchange, Told(0, (bytes(5_000),), 0))
+        assert len(pair.told) == 1
+        exchange.close()
+
+    run(test)
+
+
+def test_a_value_is_gone_when_two_members_say_so() -> None:
+    async def test() -> None:
+        exchange, _ = exchange_with_liar()
+        exchange.tell([2], b"mine")
+        assert exchange.hear([2]) is None
+        for _ in range(3):
+            tell(3, exchange, Told(7, (), 7))
+        assert not exchange.is_gone
+        tell(4, exchange, Told(7, (), 7))
+        assert exchange.is_gone
+        exchange.load({2: (7, 7, ())})
+        assert not exchange.is_gone
+        exchange.close()
+
+    run(test)
+
+
+def test_enough_members_are_asked_and_each_in_its_turn() -> None:
+    async def test() -> None:
+        exchange, wire = exchange_with_liar()
+        assert exchange.hear([2]) is None
+        for _ in range(2):
+            exchange._ask()
+        assert [list(to) for to, message in wire.sent if isinstance(message, Tell)] == [[3, 4], [5, 6]]
+        exchange.close()
+
+    run(test)
+
+
+def test_two_liars_of_seven_can_not_have_values_dropped_or_kept_for_ever() -> None:
+    async def test() -> None:
+        wire = Wire()
+        members = tuple(range(3, 10))
+        exchange = Exchange({2: members}, wire, lambda: True, 1_000, True, {2: 3})
+        for number in range(5):
+            exchange.tell([2], bytes(400))
+            for member in (5, 6, 7):
+                tell(member, exchange, Told(number, (b"x",), 0))
+            assert exchange.hear([2]) is not None
+            exchange.executed([2])
+        for liar in (3, 4):
+            tell(liar, exchange, Tell(5, 1 << 60, False))
+        for member in (5, 6):
+            tell(member, exchange, Tell(5, 4, False))
+        assert exchange.dump()[2][:2] == (5, 0), "two liars and two others: two are not enough to take a state from"
+        for liar in (3, 4):
+            tell(liar, exchange, Tell(0, 0, False))
+        for member, durable in zip((5, 6, 7, 8, 9), (3, 4, 4, 5, 5), strict=True):
+            tell(member, exchange, Tell(5, durable, False))
+        assert exchange.dump()[2][:2] == (5, 3), "though the liars say that they hold nothing"
+        exchange.close()
+
+    run(test)
+
+
+def test_numbers_that_nobody_counts_to_are_survived() -> None:
+    async def test() -> None:
+        exchange, wire = exchange_test()
+        execute(exchange, 0)
+        wire.sent.clear()
+        for number in (1 << 63, (1 << 64) - 1, -(1 << 63)):
+            assert tell(3, exchange, Tell(number, number, True)) is None
+            assert tell(3, exchange, Told(number, (b"x",), 0)) is None
+        exchange.close()
+
+    run(test)

@@ -64,6 +64,12 @@ def test_what_differs_between_layouts_is_said_in_words(change: dict[str, object]
     assert difference(replace(layout, **change), "here", layout, "there") == words
 
 
+def test_a_layout_with_any_number_of_members_is_told_in_few_words() -> None:
+    layout = layout_of(plan(Path("c"), "fastcast", groups=1))
+    found = difference(layout, "here", replace(layout, members=(1 << 62,)), "there")
+    assert found == f"group g1 has 3 members here and {1 << 62} there: {(1 << 62) - 3} are missing"
+
+
 def test_what_data_does_not_depend_on_may_change(tmp_path: Path) -> None:
     config = planned(tmp_path, options={"resend_us": 1_000})
     changed = replace(config, network="wan", options={}, durability=Durability.ASYNC, trace=True, keep_messages=5)
@@ -395,12 +401,74 @@ def test_the_gate_hands_on_the_highest_incarnation_that_is_remembered() -> None:
     async def test() -> None:
         gate = Gate(["g1.p1", "g1.p2"], 1)
         for number in (1, 3, 2):
-            gate.on_lost(lost(number))
+            assert gate.on_lost(f"g1.p{number}", lost(number))
         assert await gate.answers() == lost(3)
         gate.reset()
         assert gate.missing == ["g1.p1", "g1.p2"]
 
     run(test)
+
+
+def told(incarnation: int, boot: int) -> Lost:
+    return Lost(Life(incarnation, boot, 1, 1), f"start {boot}")
+
+
+def gate_among_liars(members: int = 4, liars: int = 1) -> Gate:
+    group = [f"g1.p{number}" for number in range(members)]
+    return Gate.of_group("g1.p0", group, [*group, "g2.p0", "g2.p1"], liars + 1)
+
+
+def test_a_liar_alone_takes_nobodys_disk(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gate, "GRACE_S", 0)
+
+    async def test() -> None:
+        gate = gate_among_liars()
+        for _ in range(3):
+            assert not gate.on_lost("g1.p1", told(7, 7))
+        assert not gate.on_lost("g2.p0", told(7, 7)), "another group has no say in it"
+        assert not gate.on_lost("g2.p1", told(7, 7))
+        assert [doubt.split()[0] for doubt in gate.doubts] == ["g1.p1", "g2.p0", "g2.p1"]
+        assert [record.getMessage() for record in caplog.records] == gate.doubts, "each is logged once"
+        waiting = asyncio.create_task(gate.answers())
+        gate.on_welcome("g1.p2")
+        await asyncio.sleep(0)
+        assert not waiting.done(), "the liar's answer does not open the gate either"
+        gate.on_welcome("g1.p3")
+        assert await waiting is None
+        gate.on_welcome("g1.p1")
+        assert len(gate.doubts) == 2
+
+    run(test)
+
+
+def test_a_disk_is_lost_if_one_more_say_so_than_may_lie() -> None:
+    async def test() -> None:
+        gate = gate_among_liars()
+        assert not gate.on_lost("g1.p1", told(0, 3))
+        assert gate.on_lost("g1.p2", told(1, 5))
+        assert await gate.answers() == Lost(Life(1, 5, 1, 1), "start 3"), "the one who remembers more is satisfied too"
+        assert gate.doubts == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("lie", [(1 << 63, 0), (0, 1 << 63), (1 << 63, 1 << 63), (-5, -5)])
+def test_a_liar_can_not_have_the_numbers_of_a_process_run_over(lie: tuple[int, int]) -> None:
+    async def test() -> None:
+        gate = gate_among_liars()
+        gate.on_lost("g1.p1", told(*lie))
+        gate.on_lost("g1.p2", told(1, 5))
+        gate.on_lost("g1.p3", told(1, 4))
+        believed = gate.lost
+        assert believed is not None
+        assert (believed.known.incarnation, believed.known.boot) == (1, 5)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("members", "liars", "needed"), [(4, 1, 2), (7, 2, 4), (10, 3, 6)])
+def test_among_liars_the_gate_opens_for_all_but_those_who_may_be_silent(members: int, liars: int, needed: int) -> None:
+    assert gate_among_liars(members, liars)._needed == needed
 
 
 # -- at HELLO
@@ -695,7 +763,7 @@ def test_a_late_answer_to_an_earlier_incarnation_changes_nothing(tmp_path: Path)
             await cluster.start("g1.p0")
             server = cluster.servers["g1.p0"]
             await eventually(lambda: server.node.is_running, "it has started again, as incarnation 1")
-            server.on_lost(lost(0))
+            server.on_lost("g1.p1", lost(0))
             assert (server.folder.incarnation, server.node.is_running) == (1, True)
 
     run(test)

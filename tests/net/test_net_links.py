@@ -5,6 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import pytest
+
+from amcast.net.node import links
+from amcast.net.node._gate import Gate
+from amcast.net.node.links import Link
+from amcast.net.wire.control import VERSION, Hello, Life, Lost
+from amcast.net.wire.dialer import LostError
 from amcast.net.wire.send_buffer import SendBuffer
 
 
@@ -106,3 +113,32 @@ def test_what_is_owed_is_never_dropped_while_there_is_a_connection() -> None:
     buffer.attach(None)
     assert not buffer.add(b"d" * 30, is_owed=True)
     assert buffer.dropped == 2
+
+
+@pytest.mark.parametrize(
+    ("lost_needed", "expected"), [(1, [0.05, 0.05, 0.05, 0.05]), (2, [0.05, 0.1, 0.2, 0.4])], ids=["one", "two"]
+)
+def test_a_liar_that_always_says_lost_is_not_called_all_the_time(
+    lost_needed: int, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def dial(*_: object) -> None:
+        raise LostError(Lost(Life(1, 1, 1, 1), "a lie"))
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == len(expected):
+            raise asyncio.CancelledError
+
+    async def test() -> None:
+        gate = Gate(["g1.p1", "g1.p2"], 1, lost_needed)
+        hello = Hello(VERSION, "c", "process", "g1.p0")
+        link = Link("g1.p1", ("host", 1), lambda: hello, None, SendBuffer(100, None), gate, lambda news: None)
+        with pytest.raises(asyncio.CancelledError):
+            await link.run()
+
+    monkeypatch.setattr(links, "dial", dial)
+    monkeypatch.setattr(links.asyncio, "sleep", sleep)
+    asyncio.run(test())
+    assert waits == expected

@@ -15,6 +15,8 @@ import msgspec
 from ..protocols import ReplicaConfig
 from .config import ClusterConfig, split_name
 
+_LISTED_MAX = 20  # names of members, in a text for people
+
 
 class DataLayout(msgspec.Struct, frozen=True):
     protocol: str
@@ -55,6 +57,9 @@ def difference(one: DataLayout, at_one: str, other: DataLayout, at_other: str) -
 
 
 def _changed(here: int, there: int) -> str:
+    word = "new" if here > there else "missing"
+    if abs(here - there) > _LISTED_MAX:  # whoever says HELLO may claim any number
+        return f"{abs(here - there)} are {word}"
     names = [f"p{index}" for index in range(min(here, there), max(here, there))]
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{listed} {'is' if len(names) == 1 else 'are'} {'new' if here > there else 'missing'}"
+    return f"{listed} {'is' if len(names) == 1 else 'are'} {word}"

@@ -100,5 +100,9 @@ class ProtocolSpec:
         """How many members of a group of this size may be gone for good, or lie if the protocol survives liars."""
         return liars_max(size) if self.survives_liars else (size - 1) // 2
 
+    def liars_max(self, size: int) -> int:
+        """How many members of a group of this size may lie. What one more of them say alike is true."""
+        return liars_max(size) if self.survives_liars else 0
+
     def codec(self) -> Codec:
         return Codec(PaxosMessage | ClientMessage | self.messages, self.records)

@@ -20,6 +20,9 @@ A replica that restarts executes again what came after its last snapshot, and ne
 what it told another group, also in its own snapshots, until every member of that group holds the effects in a durable
 snapshot; if the values take too much room, until a majority does. A member that asks for a value that is gone takes
 over the state of a member that needs it no longer.
+
+Where f members of a group may lie, all members tell, and a value is believed when f+1 of them told the same. So is that
+a value is gone. Values may go when so many members hold their effects that f+1 of them tell the truth.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,19 +52,44 @@ Send = Callable[[Sequence[ProcessId], bytes], None]
 DumpedPair = tuple[int, int, tuple[ReadValue, ...]]
 
 
+class _Version(NamedTuple):
+    """What some members told of one exchange, before enough of them did."""
+
+    value: ReadValue
+    tellers: set[ProcessId]
+
+
 class _Pair:
     """This group and another one."""
 
-    __slots__ = ("announcements", "bytes", "durable", "executed", "first", "heard", "heard_bytes", "members", "values")
+    __slots__ = (
+        "announcements",
+        "bytes",
+        "durable",
+        "executed",
+        "first",
+        "gone",
+        "heard",
+        "heard_bytes",
+        "members",
+        "needed",
+        "told",
+        "told_bytes",
+        "values",
+    )
 
-    def __init__(self, members: Sequence[ProcessId]) -> None:
+    def __init__(self, members: Sequence[ProcessId], needed: int) -> None:
         self.members = members
+        self.needed = needed  # how many of them must tell the same
         self.executed = 0  # exchanges with this group; also the number of the next one
         self.values: deque[ReadValue] = deque()  # what it was told, from the number `first` on
         self.first = 0
         self.bytes = 0
         self.heard: dict[int, ReadValue] = {}  # by number, for exchanges that are not executed yet
         self.heard_bytes = 0
+        self.told: dict[int, list[_Version]] = {}  # by number, what too few have told yet
+        self.told_bytes = dict.fromkeys(members, 0)  # of these, by each member
+        self.gone: set[ProcessId] = set()  # who said that the value of the next exchange is gone
         self.durable = dict.fromkeys(members, 0)  # as each member said last: exchanges in its durable snapshot
         self.announcements = 0  # that are still to be made
 
@@ -68,6 +97,53 @@ class _Pair:
         while self.values and self.first < min(number, self.executed):
             self.bytes -= size_of(self.values.popleft())
             self.first += 1
+
+    # -- what is heard
+
+    def hear(self, teller: ProcessId, number: int, value: ReadValue, bytes_max: int) -> bool:
+        """Whether it is known by this, what the other group read for this exchange."""
+        if number < self.executed or number in self.heard:
+            return False
+        # The one that is next is never dropped: others that came too early could leave no room for it.
+        is_next = number == self.executed
+        if self.needed > 1 and not self._is_backed(teller, number, value, bytes_max, is_next):
+            return False
+        if self.heard_bytes >= bytes_max and not is_next:
+            return False
+        self.heard[number] = value
+        self.heard_bytes += size_of(value)
+        return True
+
+    def _is_backed(self, teller: ProcessId, number: int, value: ReadValue, bytes_max: int, is_next: bool) -> bool:
+        """Whether enough have told this by now. Of each exchange a member can tell one version, and of all together
+        only so much: a liar fills its own room."""
+        versions = self.told.get(number, [])
+        if any(teller in version.tellers for version in versions):
+            return False
+        if self.told_bytes[teller] >= bytes_max // len(self.members) and not is_next:
+            return False
+        self.told_bytes[teller] += size_of(value)
+        version = next((each for each in versions if each.value == value), None)
+        if version is None:
+            version = _Version(value, set())
+            self.told[number] = [*versions, version]
+        version.tellers.add(teller)
+        if len(version.tellers) < self.needed:
+            return False
+        self._forget_told(number)
+        return True
+
+    def _forget_told(self, number: int) -> None:
+        for version in self.told.pop(number, ()):
+            for teller in version.tellers:
+                self.told_bytes[teller] -= size_of(version.value)
+
+    def drop_heard_below(self, number: int) -> None:
+        self.heard = {at: value for at, value in self.heard.items() if at >= number}
+        self.heard_bytes = sum(map(size_of, self.heard.values()))
+        for at in [each for each in self.told if each < number]:
+            self._forget_told(at)
+        self.gone.clear()
 
 
 class Exchange:
@@ -78,12 +154,14 @@ class Exchange:
         speaks: Callable[[], bool],
         bytes_max: int,
         has_snapshots: bool,
+        needed: Mapping[GroupId, int] | None = None,
     ) -> None:
-        """`members` are those of the other groups; `speaks` says whether this node tells them by itself.
+        """`members` are those of the other groups; `speaks` says whether this node tells them by itself; `needed` is
+        how many members of a group must tell the same, if not one.
 
         Without snapshots, a replica that restarts takes over the state of another one: what is executed is held.
         """
-        self._pairs = {group: _Pair(each) for group, each in members.items()}
+        self._pairs = {group: _Pair(each, (needed or {}).get(group, 1)) for group, each in members.items()}
         self._group_of = {process: group for group, each in members.items() for process in each}
         self._send = send
         self._speaks = speaks
@@ -129,6 +207,7 @@ class Exchange:
             pair.heard_bytes -= size
             self.unsaved_bytes += size
             pair.executed += 1
+            pair.gone.clear()
             if not self._has_snapshots:
                 pair.announcements = 1
         if not self._has_snapshots and self._announcing is None:
@@ -151,7 +230,9 @@ class Exchange:
     def _ask(self) -> None:
         for group in self._missing:
             pair = self._pairs[group]
-            self._say((pair.members[self._attempt % len(pair.members)],), self._report(pair, wants=True))
+            first = self._attempt * pair.needed
+            asked = [pair.members[at % len(pair.members)] for at in range(first, first + pair.needed)]
+            self._say(asked, self._report(pair, wants=True))
         self._asking = self._loop.call_later(min(_ASK_FIRST_S * 2**self._attempt, _ASK_MAX_S), self._ask)
         self._attempt = min(self._attempt + 1, 1_000)
 
@@ -173,32 +254,29 @@ class Exchange:
         except DECODE_ERRORS as error:
             return f"not a word between applications: {error}"
         if isinstance(message, Told):
-            self._on_told(group, message)
+            self._on_told(sender, group, message)
         else:
             self._on_tell(sender, self._pairs[group], message)
         return None
 
-    def _on_told(self, group: GroupId, told: Told) -> None:
+    def _on_told(self, sender: ProcessId, group: GroupId, told: Told) -> None:
         pair = self._pairs[group]
         is_news = False
         for number, value in enumerate(told.values, told.first):
-            # The one that is next is never dropped: others that came too early could leave no room for it.
-            has_room = pair.heard_bytes < self._bytes_max or number == pair.executed
-            if number >= pair.executed and number not in pair.heard and has_room:
-                pair.heard[number] = value
-                pair.heard_bytes += size_of(value)
+            if pair.hear(sender, number, value, self._bytes_max):
                 is_news = is_news or number == pair.executed
         if is_news:
             self.on_heard()
         elif told.kept_from > pair.executed and group in self._missing:
-            self.is_gone = True
+            pair.gone.add(sender)
+            self.is_gone = self.is_gone or len(pair.gone) >= pair.needed
 
     def _on_tell(self, sender: ProcessId, pair: _Pair, tell: Tell) -> None:
         pair.durable[sender] = tell.durable
         self._forget(pair)
         if not tell.wants:
             return
-        start = max(0, tell.executed - pair.first)
+        start = min(max(0, tell.executed - pair.first), len(pair.values))
         values: list[ReadValue] = []
         size = 0
         for value in islice(pair.values, start, None):
@@ -213,7 +291,8 @@ class Exchange:
         held = sorted(pair.durable.values())
         pair.forget_below(held[0])
         if pair.bytes > self._bytes_max:
-            pair.forget_below(held[(len(held) - 1) // 2])  # a majority holds so many, or more
+            # A majority holds so many, or more; among liars, all but those who may lie.
+            pair.forget_below(held[(len(held) - 1) // 2 if pair.needed == 1 else pair.needed - 1])
 
     # -- how far this node is
 
@@ -266,14 +345,17 @@ class Exchange:
             if pair.executed
         }
 
+    def dump_counts(self) -> dict[GroupId, DumpedPair]:
+        """Without any values."""
+        return {group: (pair.executed, pair.executed, ()) for group, pair in self._pairs.items() if pair.executed}
+
     def load(self, dumped: Mapping[GroupId, DumpedPair]) -> None:
         self._stop_asking()
         for group, pair in self._pairs.items():
             executed, first, values = dumped.get(group, (0, 0, ()))
             pair.executed, pair.first, pair.values = executed, first, deque(values)
             pair.bytes = sum(map(size_of, values))
-            pair.heard = {number: value for number, value in pair.heard.items() if number >= executed}
-            pair.heard_bytes = sum(map(size_of, pair.heard.values()))
+            pair.drop_heard_below(executed)
 
 
 def size_of(value: ReadValue) -> int:

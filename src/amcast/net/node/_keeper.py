@@ -2,7 +2,8 @@
 
 An application that needs messages which its node's log does not have waits while they are filled in. If no member of
 the group has them any more, it takes over the state of another member's application, part by part. If that member fails
-in between, the transfer goes on at it later, or begins again at another one.
+in between, the transfer goes on at it later, or begins again at another one. Where members may lie, it takes over what
+several of them vouch for: see `_vouched_transfer.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..wire.control import AppStatePart, AppStateQuery, NoAppState
 from ._backfill import Backfill
 from ._members import MEMBER_ERRORS, Address, BadAnswerError, Members
 from ._off_loop import off_loop
+from ._vouched_transfer import VouchedTransfer
 from .application import Host
 
 _LOOK_S = 0.05
@@ -49,12 +51,17 @@ class _Transfer:
 
 
 class Keeper:
-    def __init__(self, host: Host, deliveries: DeliveryLog, backfill: Backfill, members: Members) -> None:
+    def __init__(
+        self, host: Host, deliveries: DeliveryLog, backfill: Backfill, members: Members, needed: int = 1
+    ) -> None:
+        """`needed`: how many members must vouch for a state."""
         self._host = host
         self._deliveries = deliveries
         self._backfill = backfill
         self._members = members
         self._transfer: _Transfer | None = None
+        self._vouched = None if needed == 1 else VouchedTransfer(members, needed, self._tell)
+        self._is_waiting = False  # for a state, or else for messages that are in doubt
 
     async def run(self) -> None:
         while True:
@@ -65,14 +72,21 @@ class Keeper:
             if self._host.needs_state:
                 lost_until = self._host.position + 1
             elif self._host.is_behind:
-                lost_until = self._backfill.lost_until(self._host.position)
+                lost_until = self._missing_until(self._host.position)
             elif (unseen := self._host.unseen_at) is not None:
-                lost_until = self._backfill.lost_until(unseen)
-            if lost_until is not None and not await self._take_over(lost_until):
+                lost_until = self._missing_until(unseen)
+            if lost_until is None:
+                self._stop_waiting()
+            elif not await self._take_over(lost_until):
                 await asyncio.sleep(_PAUSE_S)
             if self._host.is_save_due:
                 await self._save()
             await asyncio.sleep(_LOOK_S)
+
+    def _missing_until(self, position: int) -> int | None:
+        """If the log won't have this position, or nobody knows when: after which position a state is needed."""
+        lost_until = self._backfill.lost_until(position)
+        return position + 1 if lost_until is None and self._backfill.is_in_doubt(position) else lost_until
 
     # -- saving
 
@@ -91,7 +105,13 @@ class Keeper:
     # -- another member's state
 
     async def _take_over(self, at_least: int) -> bool:
-        self._host.problem = f"the application waits for the state of another member: position {self._host.position}"
+        self._tell(f"the application waits for the state of another member: position {self._host.position}")
+        if self._vouched is not None:
+            self._is_waiting = True
+            found = await self._vouched.fetch(at_least)
+            if found is not None:
+                self._host.take_over(*found)
+            return found is not None
         for member in self._members.all:
             try:
                 transfer = await self._fetch(member, at_least)
@@ -102,6 +122,15 @@ class Keeper:
                 self._host.take_over(transfer.position, bytes(transfer.data))
                 return True
         return False
+
+    def _stop_waiting(self) -> None:
+        """The messages have come, so that no state is needed any more."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._host.problem = None
+
+    def _tell(self, problem: str) -> None:
+        self._host.problem = problem
 
     async def _fetch(self, member: Address, at_least: int) -> _Transfer | None:
         """None if the member has no such state."""
@@ -119,7 +148,7 @@ class Keeper:
                         raise BadAnswerError("the state does not have its checksum")
                     return transfer
                 done, size = len(transfer.data) >> 20, transfer.size >> 20
-                self._host.problem = f"the application takes over the state of {member.name}: {done} of {size} MB"
+                self._tell(f"the application takes over the state of {member.name}: {done} of {size} MB")
 
     def _question(self, at_least: int) -> AppStateQuery:
         transfer = self._transfer

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from ..security.keyring import Keyring
 from ..security.tls import PeerError
 from ..wire.control import Hello
-from ..wire.dialer import Conversation, RefusedError, converse, dial
+from ..wire.dialer import Conversation, LostError, RefusedError, converse, dial
 
 
 class BadAnswerError(Exception):
     """What a member answered can't be right: the text says why."""
 
 
-# What may go wrong with one member, so that another one is asked.
-MEMBER_ERRORS = (OSError, TimeoutError, RefusedError, PeerError, BadAnswerError)
+# What may go wrong with one member, so that another one is asked. Only a liar says LOST to one that just reads.
+MEMBER_ERRORS = (OSError, TimeoutError, RefusedError, LostError, PeerError, BadAnswerError)
 
 
 class Address(NamedTuple):

@@ -1,7 +1,8 @@
 """What a node does for another member of its group that misses something: it hands out deliveries, or its application.
 
 A state is handed out in parts, one for each question. Since the application goes on meanwhile, the state is dumped once
-and kept while it is asked for; a reader that comes back asks for the rest of it.
+and kept while it is asked for; a reader that comes back asks for the rest of it. Where members may lie, it is one of
+those that other members have as well: see `_shared_states.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..disk.deliveries import PositionGoneError
 from ..disk.records import CorruptLogError
 from ..wire.control import (
     DECODE_ERRORS,
+    AppDigestsQuery,
     AppStatePart,
     AppStateQuery,
     DeliveriesQuery,
@@ -72,9 +74,11 @@ class DumpedState:
 
 
 class ReaderService:
-    def __init__(self, server: NodeServer, connection: Connection) -> None:
+    def __init__(self, server: NodeServer, connection: Connection, name: str = "") -> None:
+        """`name` is the reader's."""
         self._server = server
         self._connection = connection
+        self._name = name
 
     def on_frame(self, data: Frame) -> None:
         try:
@@ -86,7 +90,14 @@ class ReaderService:
             case DeliveriesQuery():
                 self._connection.say(self._deliveries(query.position))
             case AppStateQuery():
-                self._connection.say(self._server.dumped_state.part(query))
+                self._connection.say(self._state(query))
+            case AppDigestsQuery():
+                shared = self._server.shared_states
+                self._connection.say(NoAppState() if shared is None else shared.digests(self._name, query))
+
+    def _state(self, query: AppStateQuery) -> AppStatePart | NoAppState:
+        shared = self._server.shared_states
+        return self._server.dumped_state.part(query) if shared is None else shared.part(self._name, query)
 
     def _deliveries(self, position: int) -> StoredDeliveries | Gone:
         log = self._server.node.deliveries

@@ -53,6 +53,7 @@ def _warnings_of(server: NodeServer) -> list[str]:
         found.append(f"listens on {server.process_config.address} without TLS: whoever reaches it may do everything")
     if server.audit.problem is not None:
         found.append(server.audit.problem)
+    found += server.gate.doubts
     return found
 
 

@@ -44,7 +44,7 @@ from ..disk.deliveries import DeliveryLog
 from ..wire.control import ReadValue, Refusal, Result
 from ..wire.envelope import ENVELOPE, Keyed, Skip, opened
 from ._application_state import Kept, join_state, read_snapshot, remove_snapshot, split_state, write_snapshot
-from ._exchange import Exchange
+from ._exchange import DumpedPair, Exchange
 from ._keys import Keys, digest_of
 from ._skips import Skips
 from .results import RESULT_LIMIT, Results
@@ -59,7 +59,11 @@ class Machine(ABC):
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """The whole state: it is saved now and then, so that the messages before it need not be applied again."""
+        """The whole state: it is saved now and then, so that the messages before it need not be applied again.
+
+        In protocols that survive liars, replicas that applied the same messages must return the same bytes: f+1 of them
+        vouch for a state that another one takes over.
+        """
 
     @abstractmethod
     def restore(self, state: bytes) -> None:
@@ -146,8 +150,10 @@ class Host:
         results_bytes: int = 64 << 20,
         exchange: Exchange | None = None,
         group: GroupId = 1,
+        needed: int = 1,
     ) -> None:
-        """An `ExchangingMachine` needs an exchange, and the group in which it runs."""
+        """An `ExchangingMachine` needs an exchange, and the group in which it runs. `needed` is how many members must
+        vouch for a state."""
         assert isinstance(machine, ExchangingMachine) == (exchange is not None)
         self._machine = machine
         self._deliveries = deliveries
@@ -158,7 +164,7 @@ class Host:
         self._failure: ApplicationError | None = None
         self.position = 0  # the next one to apply
         self._problem: str | None = None
-        self.results = Results(results_bytes)
+        self.results = Results(results_bytes, is_exact=needed > 1)
         self.keys = Keys(results_bytes)
         self.skips = Skips()
         self.on_result: Callable[[AppMessage, Result], None] = lambda message, result: None
@@ -171,6 +177,8 @@ class Host:
         # What this group read for the message at a position, and whether there is an exchange for it.
         self._own: tuple[int, ReadValue, bool] = (-1, None, False)
         self._counts_at: dict[int, dict[GroupId, int]] = {}  # exchanges in the states that were dumped, by position
+        self.wanted: set[int] = set()  # positions at which the state is to be dumped
+        self.on_wanted: Callable[[], None] = lambda: None
 
     @property
     def problem(self) -> str | None:
@@ -273,10 +281,16 @@ class Host:
     @property
     def _is_plain(self) -> bool:
         """Messages without an envelope are applied one after the other, and that is all."""
-        return self.exchange is None and not self.skips.is_active
+        return self.exchange is None and not self.skips.is_active and not self.wanted
 
     def _try_apply(self, delivered: AppMessage) -> bool:
         """False if it waits for what other groups must tell, or for a decision to skip it."""
+        is_applied = self._try_execute(delivered)
+        if is_applied and self.position in self.wanted:
+            self.on_wanted()
+        return is_applied
+
+    def _try_execute(self, delivered: AppMessage) -> bool:
         message, key = _opened(delivered)
         if self.skips.holds(self.position):
             return False
@@ -380,13 +394,21 @@ class Host:
     # -- states
 
     def dump(self) -> tuple[int, bytes]:
-        with self._attempt("save its state", self.position):
-            state = self._machine.snapshot()
         pairs = {}
         if self.exchange is not None:
             pairs = self.exchange.dump()
             if self._path is not None:
                 self._counts_at[self.position] = self.exchange.counts()
+        return self._dump_with(pairs)
+
+    def dump_shared(self) -> tuple[int, bytes]:
+        """The same bytes at all members that are at this position: without what other groups were told, since each
+        member forgets that at its own time. Whoever takes over this state can't tell it to them again: others can."""
+        return self._dump_with({} if self.exchange is None else self.exchange.dump_counts())
+
+    def _dump_with(self, pairs: dict[GroupId, DumpedPair]) -> tuple[int, bytes]:
+        with self._attempt("save its state", self.position):
+            state = self._machine.snapshot()
         kept = Kept(self.results.dump(), self.keys.dump(), pairs, self.skips.dump())
         return self.position, join_state(kept, state)
 

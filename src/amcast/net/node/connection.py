@@ -400,11 +400,13 @@ class Connection(FrameProtocol, Caller):
     def _welcome_reader(self, hello: Hello) -> None:
         if hello.name not in self._server.ids:
             self.refuse(f"no process of this cluster is called '{hello.name[:100]}'")
+        elif not self._server.may_read(hello.name):
+            self.refuse(f"{hello.name} is no member of this group")
         elif (problem := self._problem_with_certificate("process", hello.name)) is not None:
             self.refuse(problem)
         else:
             self.identity, self._is_process = f"{hello.name}, reading", True
-            self._take_frames(HELLO_LIMIT, ReaderService(self._server, self).on_frame)
+            self._take_frames(HELLO_LIMIT, ReaderService(self._server, self, hello.name).on_frame)
             self._accept(Welcome(self._node.name, 0, b"", b""))
 
     def _introduce(self) -> None:

@@ -45,7 +45,7 @@ class Listener(Protocol):
     """Whoever wants to know how the peer answered HELLO."""
 
     def on_welcome(self, peer: str) -> None: ...
-    def on_lost(self, answer: Lost) -> None: ...
+    def on_lost(self, peer: str, answer: Lost) -> bool: ...  # false: it is not believed, so it need not be asked soon
 
 
 class Link:
@@ -80,8 +80,8 @@ class Link:
                 wait = _RETRY_FIRST_S
             except LostError as error:
                 self._tell(f"{self.name} does not believe the disk of this process: {error}")
-                self._listener.on_lost(error.answer)
-                wait = _RETRY_FIRST_S
+                if self._listener.on_lost(self.name, error.answer):
+                    wait = _RETRY_FIRST_S
             except RefusedError as error:
                 self._tell(f"{self.name} refuses this process: {error}")
             except (OSError, TimeoutError, PeerError) as error:

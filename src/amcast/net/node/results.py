@@ -31,8 +31,11 @@ _decoder: msgspec.msgpack.Decoder[_Dumped] = msgspec.msgpack.Decoder(_Dumped)
 
 
 class Results:
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, is_exact: bool = False) -> None:
+        """`is_exact`: a dump leaves out nothing, so that what is forgotten later does not depend on when one is made.
+        All replicas that executed the same messages have the same dump then."""
         self._bytes_max = bytes_max
+        self._is_exact = is_exact
         self._bytes = 0
         self._senders: dict[ProcessId, _OfSender] = {}  # the one that has been quiet for longest comes first
 
@@ -74,7 +77,7 @@ class Results:
     # -- snapshots
 
     def dump(self) -> bytes:
-        for known in self._senders.values():
+        for known in () if self._is_exact else self._senders.values():
             self._drop_settled(known)
         return msgspec.msgpack.encode(
             [(sender, known.settled, known.results) for sender, known in self._senders.items()]

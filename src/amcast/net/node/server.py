@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ...core import ProcessId, UsageError
+from ...core import GroupId, ProcessId, UsageError
 from ..config import ClusterConfig, load_config, split_name
 from ..disk.deliveries import DeliveryLog
 from ..disk.files import is_full, lacks_space
@@ -42,6 +42,7 @@ from ._off_loop import off_loop
 from ._queries import Queries
 from ._reader_service import DumpedState
 from ._refusals import Cause, Refusals
+from ._shared_states import SharedStates
 from ._slow_readers import SlowReaders
 from ._status import metrics_of, status_of
 from ._witnesses import Witnesses
@@ -93,14 +94,16 @@ class NodeServer:
         self.node.on_intake = self._regulate
         self.node.on_failure = self.fail
         members = [each for each in self.ids if split_name(each)[0] == self.node.group]
-        self.gate = Gate.of_group(name, members, list(self.ids))
+        self.gate = Gate.of_group(name, members, list(self.ids), self._lost_needed(members))
         self.start_problem: str | None = None  # why the process never starts
         self.host = None if machine is None else self._make_host(machine, path)
         if self.host is not None:
             self.host.skips.hold_at = hold_at
         self.node.application = self.host
         self.dumped_state = DumpedState(self.host)
-        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members())
+        needed = self._needed(self.node.group)
+        self.shared_states = None if self.host is None or needed == 1 else SharedStates(self.host)
+        self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members(), needed)
         self.followers = Followers(self.node, config.limits)
         self.queries = Queries(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
@@ -167,12 +170,24 @@ class NodeServer:
         exchange = None
         if isinstance(machine, ExchangingMachine):
             others = {group: node.topology.members(group) for group in node.topology.groups if group != node.group}
-            exchange = Exchange(others, node.tell, lambda: node.speaks, limits.reads_bytes, where is not None)
+            needed = {group: self._needed(group) for group in others}
+            exchange = Exchange(others, node.tell, self._tells_groups, limits.reads_bytes, where is not None, needed)
         host = Host(
-            machine, node.deliveries, where, limits.snapshot_messages, limits.results_bytes, exchange, node.group
+            machine,
+            node.deliveries,
+            where,
+            limits.snapshot_messages,
+            limits.results_bytes,
+            exchange,
+            node.group,
+            self._needed(node.group),
         )
         host.on_result = node.on_result
         return host
+
+    def _tells_groups(self) -> bool:
+        """One member for all of them; where it might lie, each by itself."""
+        return self.node.speaks or self._needed(self.node.group) > 1
 
     def _members(self) -> Members:
         """The other members of the group, to be asked for what this node misses."""
@@ -247,7 +262,8 @@ class NodeServer:
         if self.host is not None:
             self.host.recover()
             self._check_hold(self.host)
-            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members())
+            needed = self._needed(self.node.group)
+            keeper = Keeper(self.host, self.node.deliveries, self.backfill, self._members(), needed)
             self._tasks.append(asyncio.create_task(self._guard(keeper.run)))
         self.node.start(self.folder.is_new)
 
@@ -256,6 +272,19 @@ class NodeServer:
             raise UsageError(
                 f"the application can't be held at position {host.skips.hold_at}: its saved state is of {host.position}"
             )
+
+    def _lost_needed(self, members: list[str]) -> int:
+        """One more than may lie of those who are asked about this process's disk: its group, or all if it is alone."""
+        groups = self.node.topology.groups if len(members) == 1 else (self.node.group,)
+        return sum(self._needed(group) - 1 for group in groups) + 1
+
+    def _needed(self, group: GroupId) -> int:
+        """How many members of a group must say the same before it is believed."""
+        return self.config.spec().liars_max(len(self.node.topology.members(group))) + 1
+
+    def may_read(self, name: str) -> bool:
+        """Whether a process may ask for deliveries and states. Only members of this group do, unless they lie."""
+        return not self.config.spec().survives_liars or split_name(name)[0] == self.node.group
 
     def is_alone(self, name: str) -> bool:
         """Whether a process is the only one of its group: then nobody else has what it loses."""
@@ -292,20 +321,27 @@ class NodeServer:
             return None
         return self.host.exchange.on_frame(peer, data)
 
-    def on_lost(self, answer: Lost) -> None:
+    def on_lost(self, peer: str, answer: Lost) -> bool:
         if answer.known.incarnation < self.folder.incarnation and answer.known.boot < self.folder.boot:
-            return  # it answers what this process said before it became another incarnation
-        if not self.node.is_running:
-            self.gate.on_lost(answer)
-            return
-        # One who was away when this process started remembers what those who were there did not.
+            # It answers what this process said before it became another incarnation, unless it lies.
+            return self.gate.believes_one
+        if not self.gate.on_lost(peer, answer):
+            return False
+        if self.node.is_running:
+            self._fail_lost()
+        return True
+
+    def _fail_lost(self) -> None:
+        """One who was away when this process started remembers what those who were there did not."""
+        lost = self.gate.lost
+        assert lost is not None
         try:
             if not self.is_alone(self.node.name):
-                self.folder.begin_incarnation(answer.known)
+                self.folder.begin_incarnation(lost.known)
         except OSError as error:
             logger.error("%s: %s", self.folder.path, error)  # whoever said LOST says it again at the next start
         advice = "give it the disk that it had" if self.is_alone(self.node.name) else "start it again: it is taken back"
-        self.fail(UsageError(f"{answer.reason}; {advice}"))
+        self.fail(UsageError(f"{lost.reason}; {advice}"))
 
     async def stop(self) -> None:
         """Takes no more input, lets the disk catch up, delivers and sends what waited for it, and closes everything.
@@ -325,6 +361,8 @@ class NodeServer:
         await self.witnesses.close()
         self._is_closing = True
         self.dumped_state.forget()
+        if self.shared_states is not None:
+            self.shared_states.forget()
         if self.host is not None and self.host.exchange is not None:
             self.host.exchange.close()
         with contextlib.ExitStack() as stack:  # all of it, even if the disk fails

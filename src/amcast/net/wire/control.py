@@ -297,6 +297,7 @@ class AppStateQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-state
     position: int = -1
     checksum: int = 0
     offset: int = 0
+    digest: bytes = b""  # instead of the checksum, where members may lie
 
 
 class AppStatePart(msgspec.Struct, frozen=True, array_like=True, tag="app-state"):
@@ -311,6 +312,26 @@ class AppStatePart(msgspec.Struct, frozen=True, array_like=True, tag="app-state"
 
 class NoAppState(msgspec.Struct, frozen=True, array_like=True, tag="no-app-state"):
     """There is no application here, or it is not that far."""
+
+
+class StateDigest(msgspec.Struct, frozen=True, array_like=True):
+    """A state of the application that several members may have."""
+
+    position: int  # all positions below are applied
+    size: int
+    digest: bytes
+
+
+class AppDigestsQuery(msgspec.Struct, frozen=True, array_like=True, tag="app-digests?"):
+    """Where members may lie, before a state is asked for: which states are there, after at least so many positions?"""
+
+    at_least: int
+    wanted: int = 0  # please keep the state after this position, once it is reached
+
+
+class AppDigests(msgspec.Struct, frozen=True, array_like=True, tag="app-digests"):
+    position: int  # where the application is now
+    states: tuple[StateDigest, ...]
 
 
 class StatusQuery(msgspec.Struct, frozen=True, array_like=True, tag="status?"):
@@ -367,10 +388,13 @@ to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     | Status
     | StoredDeliveries
     | AppStatePart
+    | AppDigests
     | NoAppState
 )
 exchange_decoder: msgspec.msgpack.Decoder[Told | Tell] = msgspec.msgpack.Decoder(Told | Tell)
-reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DeliveriesQuery | AppStateQuery)
+reader_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    DeliveriesQuery | AppStateQuery | AppDigestsQuery
+)
 layout_decoder: msgspec.msgpack.Decoder[Layout] = msgspec.msgpack.Decoder(Layout)
 
 

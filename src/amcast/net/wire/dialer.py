@@ -161,19 +161,27 @@ class Conversation:
 
     def __init__(self) -> None:
         self._channel: Channel | None = None
+        self._is_asking = False
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
 
     def begin(self, channel: Channel) -> None:
         self._channel = channel
 
     def hear(self, channel: Channel, message: Any) -> None:
-        self._answers.put_nowait(message)
+        """An answer that nobody asked for ends it: a liar could fill the memory with them."""
+        is_refused = isinstance(message, Refused)
+        if self._is_asking or is_refused:
+            self._answers.put_nowait(message)
+        if not self._is_asking or is_refused:
+            channel.abort()
+        self._is_asking = False
 
     def end(self, _: object) -> None:
         self._answers.put_nowait(ConnectionError("the connection broke"))
 
     async def ask(self, question: msgspec.Struct, timeout: float) -> Any:
         assert self._channel is not None
+        self._is_asking = True
         self._channel.say(question)
         async with asyncio.timeout(timeout):
             answer = await self._answers.get()
