@@ -27,6 +27,7 @@ from amcast.core import (
     Topology,
     Wire,
     clock_of,
+    unpack,
 )
 from amcast.errata.fastcast import LateSoft, NoPendingHard
 from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
@@ -202,6 +203,9 @@ class NothingSeen(SeenMessages):
     def is_known(self, message: MessageId) -> bool:
         return False
 
+    def admit_new(self, message: AppMessage) -> bool:
+        return True
+
 
 def retry_twice(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
     """Orders a message again when its client tries again."""
@@ -210,11 +214,47 @@ def retry_twice(process: ProcessId, topology: Topology, config: Any, rng: Random
     return made
 
 
+class KnowsFirstIds(SeenMessages):
+    """Remembers of a batch no more than its own id, which is that of its first message."""
+
+    def admit_new(self, message: AppMessage) -> bool:
+        return super().admit_new(structs.replace(message, count=1))
+
+
+def seeing_with(base: str, seen: type[SeenMessages]) -> Any:
+    """The protocol, with another memory of what it has seen."""
+
+    def build(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+        made: Any = protocol(base).build(process, topology, config, rng)
+        getattr(made, "_automaton", made)._seen = seen()
+        return made
+
+    return build
+
+
 class ForgetsDebts(OrderingGroup):
     """Takes decided for delivered: keeps nothing for a group that is down, and answers for it."""
 
     def _owe(self, message: AppMessage) -> tuple[GroupId, ...]:
         return message.dst
+
+
+class RefusesForNow(SeenMessages):
+    """Refuses a batch in which an id is known, and does not remember that it did."""
+
+    def admit_new(self, message: AppMessage) -> bool:
+        return not any(self.is_known(part.id) for part in unpack(message)) and super().admit_new(message)
+
+
+class RefusesSilently(FastCast):
+    """Refuses a batch in which an id is known, and tells nobody: groups that have ordered it wait for ever."""
+
+    def __init__(self, process: ProcessId, topology: Topology, config: Any, rng: Random) -> None:
+        super().__init__(process, topology, config, rng)
+        self._seen = RefusesForNow()
+
+    def _on_refused(self, message: AppMessage) -> None:
+        """Others may go on waiting."""
 
 
 class DuplicateTwice(FastCast):
@@ -320,11 +360,13 @@ class Mutant:
 
 LIES = ("lying-client",)
 READ = frozenset({"invariant"})
+INTEGRITY = frozenset({"integrity"})
+LIVENESS = frozenset({"liveness"})
 ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps"})
 MUTANTS = (
     Mutant("no-pending-hard", "fastcast", NoPendingHard, ORDER),
-    Mutant("late-soft", "fastcast", LateSoft, frozenset({"liveness"})),
-    Mutant("no-tie-break", "basecast", no_tie_break, frozenset({"liveness"})),
+    Mutant("late-soft", "fastcast", LateSoft, LIVENESS),
+    Mutant("no-tie-break", "basecast", no_tie_break, LIVENESS),
     Mutant("skipping-learner", "fastcast", skipping_learner, ORDER | {"agreement", "liveness"}),
     Mutant(
         "forgetful-acceptor",
@@ -359,11 +401,14 @@ MUTANTS = (
         groups=4,
     ),
     Mutant("not-fifo", "tree", not_fifo, ORDER, ("reorder",), groups=4),
-    Mutant("retry-twice", "multipaxos", retry_twice, frozenset({"integrity"})),
+    Mutant("retry-twice", "multipaxos", retry_twice, INTEGRITY),
     Mutant("forgets-debts", "multipaxos", ForgetsDebts, frozenset({"positions", "validity", "agreement"})),
-    Mutant("duplicate-twice", "fastcast", DuplicateTwice, frozenset({"integrity"})),
+    Mutant("duplicate-twice", "fastcast", DuplicateTwice, INTEGRITY),
     Mutant("one-id-one-message", "basecast", one_id_one_message, ORDER | {"agreement", "integrity"}, LIES),
-    Mutant("drops-nothing", "fastcast", DropsNothing, frozenset({"liveness"}), LIES),
+    Mutant("knows-first-ids", "fastcast", seeing_with("fastcast", KnowsFirstIds), INTEGRITY, LIES),
+    Mutant("knows-first-ids-tree", "tree", seeing_with("tree", KnowsFirstIds), INTEGRITY, LIES),
+    Mutant("refuses-silently", "fastcast", RefusesSilently, LIVENESS, LIES, groups=2),
+    Mutant("drops-nothing", "fastcast", DropsNothing, LIVENESS, LIES),
     Mutant("believes-guesses", "fastcast", BelievesGuesses, ORDER | {"agreement", "liveness"}, LIES, groups=2),
     Mutant(
         "credulous",

@@ -39,6 +39,7 @@ ATTACKS: dict[str, Attack] = {
     "lies-about-settled": Attack("lies", _lies.lies_about_settled),
     "lies-about-ids": Attack("lies", _lies.lies_about_ids),
     "lies-about-contents": Attack("lies", _lies.lies_about_contents),
+    "lies-about-batches": Attack("lies", _lies.lies_about_batches),
     "lies-by-omission": Attack("lies", _lies.lies_by_omission),
     "lies-about-numbers": Attack("lies", _lies.lies_about_numbers),
 }

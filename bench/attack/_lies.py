@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from amcast.core import AppMessage, ProcessId, Wire, encode
+from amcast.core import AppMessage, ProcessId, Wire, encode, pack
 from amcast.core.ids import CLIENT_ID_LIMIT, SEQ_BITS, SEQ_LIMIT, SEQ_MASK
 from amcast.net.wire.control import Attach, Detach
 from amcast.protocols import Start
@@ -157,6 +157,19 @@ async def lies_about_contents(field: Field) -> None:
             for group in groups:
                 dst = field.rng.choice([groups, (group,)])
                 liar.send_in(group, liar.ordinary(liar.message(seq, dst, field.rng.randbytes(8), settled=seq)))
+
+    await _lie(field, tell)
+
+
+async def lies_about_batches(field: Field) -> None:
+    """Batches that overlap: a message comes in one of them, in another one, and alone."""
+
+    def tell(field: Field, liar: Liar) -> None:
+        groups = tuple(field.topology.groups)
+        dst = field.rng.choice([groups, groups[:1]])
+        parts = [liar.message(seq, dst) for seq in range(4)]
+        for first, end in field.rng.sample([(0, 3), (1, 2), (1, 3), (2, 4)], 4):
+            liar.send(liar.ordinary(pack(parts[first:end])))
 
     await _lie(field, tell)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from amcast.core import BATCH_LIMIT, AppMessage, delivery_runs, encode, message_id, pack, unpack, unpack_deliveries
-from amcast.core.batch import Parts, common_size, count_messages, problem_with_batch
-from amcast.core.ids import SEQ_LIMIT
+from amcast.core.batch import Parts, common_size, count_messages, id_bits, problem_with_batch
+from amcast.core.ids import SEQ_LIMIT, UNSETTLED_MAX
 
 SENDER = 9
 Drawn = list[tuple[int, bytes]]
@@ -30,6 +31,7 @@ def test_what_is_packed_comes_out_again(drawn: Drawn) -> None:
     is_run = messages[-1].id - messages[0].id == len(messages) - 1
     assert common_size(batch) == (sizes.pop() if is_run and len(sizes) == 1 else None)
     assert count_messages([batch, messages[0]]) == len(messages) + 1
+    assert id_bits(batch) == sum(1 << message.id - batch.id for message in messages)
     assert batch.count == 1 or problem_with_batch(batch, 20) is None
 
 
@@ -109,7 +111,29 @@ def test_what_is_no_batch_is_told_apart(count: int, parts: object, problem: str)
 @pytest.mark.parametrize("offsets", [b"", numbers(0, 1)])
 def test_no_batch_reaches_into_the_ids_of_another_sender(offsets: bytes) -> None:
     parts = Parts(offsets, numbers(1, 1), b"ab")
-    last = AppMessage(message_id(SENDER, SEQ_LIMIT - 2), (1,), encode(parts), 0, 2)
+    last = AppMessage(message_id(SENDER, SEQ_LIMIT - 2), (1,), encode(parts), SEQ_LIMIT - 2, 2)
     assert problem_with_batch(last, 10) is None
-    beyond = AppMessage(message_id(SENDER, SEQ_LIMIT - 1), (1,), encode(parts), 0, 2)
+    beyond = AppMessage(message_id(SENDER, SEQ_LIMIT - 1), (1,), encode(parts), SEQ_LIMIT - 1, 2)
     assert "run into another sender's" in (problem_with_batch(beyond, 10) or "none")
+
+
+def test_the_ids_of_a_batch_with_consecutive_ids_may_be_written_out() -> None:
+    """A client that lies may pack in its own way."""
+    assert id_bits(batch_of(3, Parts(numbers(0, 1, 2), numbers(1, 1, 1), b"abc"))) == 0b111
+    bin16 = b"\x93\xc5\x00\x00" + encode(Parts(b"", numbers(1, 1, 1), b"abc"))[3:]
+    assert id_bits(AppMessage(message_id(SENDER, 0), (1,), bin16, 0, 3)) == 0b111
+
+
+@pytest.mark.parametrize("settled", [10, SEQ_LIMIT])
+def test_the_ids_in_a_batch_are_near_to_each_other(settled: int) -> None:
+    """A group remembers a bit for each number from what is settled up to the last id in a batch. A mark above the
+    batch's own id counts as that id."""
+    first, widest = 10, UNSETTLED_MAX - 1
+
+    def with_last(offset: int) -> AppMessage:
+        parts = Parts(numbers(0, offset), numbers(1, 1), b"ab")
+        return AppMessage(message_id(SENDER, first), (1,), encode(parts), settled, 2)
+
+    assert problem_with_batch(with_last(widest), 10) is None
+    assert "reach too far" in (problem_with_batch(with_last(widest + 1), 10) or "none")
+    assert "reach too far" in (problem_with_batch(replace(with_last(widest), settled=first - 1), 10) or "none")

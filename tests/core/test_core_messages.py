@@ -19,6 +19,7 @@ from amcast.core import (
     majority,
     message_id,
     message_name,
+    pack,
     sender_of,
     seq_of,
     timestamp,
@@ -133,6 +134,59 @@ def test_a_session_knows_what_was_ordered_and_what_is_settled(sent: list[tuple[i
         for each in range(25):
             assert seen.is_known(message(each).id) == copy.is_known(message(each).id)
             assert seen.is_known(message(each).id) == (each in admitted or each < mark)
+
+
+def batch(*seqs: int, settled: int = 0) -> AppMessage:
+    return pack([message(seq, settled) for seq in seqs])
+
+
+def test_all_messages_of_a_batch_are_known() -> None:
+    seen = SeenMessages()
+    assert seen.admit_new(batch(5, 6, 8))
+    assert [seq for seq in range(12) if seen.is_known(message(seq).id)] == [5, 6, 8]
+    assert not seen.admit_new(batch(5, 6, 8)), "it is sent again"
+    assert seen.admit_new(batch(7, 9, 10)), "gaps are no messages"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((5, 6, 7), (6,)), ((5, 6, 7), (7,)), ((6,), (5, 6, 7)), ((5, 6), (6, 7)), ((6, 7), (5, 6)), ((5, 8), (6, 7, 8))],
+)
+def test_what_overlaps_is_not_new_and_is_known_from_then_on(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    seen = SeenMessages()
+    assert seen.admit_new(batch(*first))
+    assert not seen.admit_new(batch(*second))
+    assert seen.is_known(message(second[0]).id), "a group that refuses it says so to others"
+    assert not seen.admit_new(batch(*second))
+
+
+def test_a_batch_that_begins_below_the_mark_is_not_new() -> None:
+    seen = SeenMessages()
+    seen.admit(message(10, settled=10))
+    assert not seen.admit_new(batch(9, 11))
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 20), min_size=1, max_size=5), st.integers(-5, 25)), max_size=40),
+)
+def test_no_message_is_new_twice_in_whatever_batches_it_comes(sent: list[tuple[set[int], int]]) -> None:
+    seen = SeenMessages()
+    ordered: list[int] = []
+    known: set[int] = set()
+    mark = 0
+    for drawn, settled in sent:
+        seqs = sorted(drawn)
+        is_known = seqs[0] in known or seqs[0] < mark
+        is_new = seen.admit_new(batch(*seqs, settled=settled))
+        assert is_new == (not is_known and known.isdisjoint(seqs))
+        if is_new:
+            ordered += seqs
+        if not is_known:
+            known.update(seqs)
+            mark = max(mark, min(settled, seqs[0]))
+        for each in range(25):
+            assert seen.is_known(message(each).id) == (each in known or each < mark)
+    assert len(ordered) == len(set(ordered))
 
 
 def test_a_sender_that_never_settles_costs_a_bit_a_message() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from amcast.core import AppMessage, GroupId, ProcessId, Topology, Wire, grid, message_id, pack, signed_part
+from amcast.core import AppMessage, GroupId, MessageId, ProcessId, Topology, Wire, grid, message_id, pack, signed_part
 from amcast.core.ids import SEQ_LIMIT, UNSETTLED_MAX
 from amcast.protocols import PROTOCOLS, ProtocolSpec, Start
 from amcast.protocols._in_flight import ALL_BYTES, SENDER_BYTES, SENDER_MESSAGES, InFlight
@@ -22,6 +23,7 @@ from amcast.sim.run import simulate
 from tests.consensus.paxos_harness import Box
 
 GENUINE = ["skeen", "basecast", "fastcast"]
+BATCHING = [name for name, spec in PROTOCOLS.items() if spec.takes_batches]
 STAMPED = ["oam-baseline", "oam"]
 
 
@@ -44,6 +46,10 @@ class Stand:
 
     def message(self, seq: int, dst: tuple[GroupId, ...], payload: bytes = b"", settled: int = 0) -> AppMessage:
         return AppMessage(message_id(self.liar, seq), dst, payload, settled)
+
+    def batch(self, seqs: Sequence[int], dst: tuple[GroupId, ...]) -> AppMessage:
+        """Each number is the same message, in whatever batch it comes."""
+        return pack([self.message(seq, dst, b"%d" % seq) for seq in seqs])
 
     def tell(self, group: GroupId, message: AppMessage) -> None:
         """As the liar, to all of a group, in the protocol's own words."""
@@ -115,6 +121,63 @@ def test_a_message_that_half_of_its_destinations_were_told_of_is_delivered_by_al
     stand.tell(entry, stand.message(0, (1, 2), b"half"))
     stand.settle()
     assert all(stand.lies(process) == [(0, b"half")] for process in stand.topology.processes)
+
+
+# -- batches that overlap
+
+OVERLAPS = [((5, 6, 7), (6,)), ((6,), (5, 6, 7)), ((5, 6), (6, 7)), ((6, 7), (5, 6)), ((5, 8), (6, 7, 8))]
+
+
+def batching(name: str, **options: Any) -> Stand:
+    return Stand(name, scenario(name, groups=2, clients=2, messages=0, batch=16, seed=1, **options))
+
+
+@pytest.mark.parametrize("dst", [(1,), (1, 2)])
+@pytest.mark.parametrize(("first", "second"), OVERLAPS)
+@pytest.mark.parametrize("name", BATCHING)
+def test_no_message_in_two_batches_is_delivered_twice(
+    name: str, first: tuple[int, ...], second: tuple[int, ...], dst: tuple[GroupId, ...]
+) -> None:
+    stand = batching(name, resend_us=5_000)
+    for seqs in (first, second):
+        for group in stand.made.spec().ingress_groups(stand.batch(seqs, dst), stand.topology):
+            stand.tell(group, stand.batch(seqs, dst))
+        stand.settle()
+    for process in (process for group in dst for process in stand.topology.members(group)):
+        assert [seq for seq, _ in stand.lies(process)] == list(first)
+
+
+@pytest.mark.parametrize("later_us", range(0, 500, 50))
+@pytest.mark.parametrize(("first", "second"), OVERLAPS)
+@pytest.mark.parametrize("name", GENUINE)
+def test_batches_that_overlap_keep_nobody_waiting(
+    name: str, first: tuple[int, ...], second: tuple[int, ...], later_us: int
+) -> None:
+    """Each group hears of one of them, and refuses the other, which its other destination has ordered. It says so at
+    once: nobody waits until something is sent again."""
+    stand = batching(name, resend_us=60_000_000)
+    loop = stand.simulation.loop
+    stand.tell(1, stand.batch(first, (1, 2)))
+    loop.at(loop.now + later_us, stand.tell, 2, stand.batch(second, (1, 2)))
+    stand.settle()
+    assert loop.now < 1_000_000
+    told = [stand.lies(process) for process in stand.topology.processes]
+    assert all(each == told[0] for each in told)
+    assert len(told[0]) == len(set(told[0]))
+
+
+@pytest.mark.parametrize("name", BATCHING)
+def test_what_is_refused_is_answered(name: str) -> None:
+    """A driver counts what a leader has not answered, and a client that lies must not fill it with refused messages."""
+    stand = batching(name, resend_us=5_000)
+    answered: list[MessageId] = []
+    at_liar = stand.simulation.process(stand.liar)
+    at_liar.on_message = lambda sender, wire, out: answered.extend(wire.ids)  # type: ignore[method-assign]
+    first, second = stand.batch((5, 6), (1,)), stand.batch((4, 6), (1,))
+    stand.tell(1, first)
+    stand.tell(1, second)
+    stand.settle()
+    assert {first.id, second.id} <= {*answered}
 
 
 # -- what clients may say

@@ -2,9 +2,9 @@
 
 A protocol exchanges as many messages to order a large message as to order a small one. So a client that has several
 messages for the same groups packs them into one `AppMessage`. Protocols order the batch like any other message and
-never look inside; the driver that delivers it unpacks it. The rule is in this file alone: when a protocol delivers a
-batch at position p with timestamp t, its messages, i = 0, 1, 2... in the order in which they were packed, are delivered
-with
+never look inside, but for the ids (`seen.py`); the driver that delivers it unpacks it. The rule is in this file alone:
+when a protocol delivers a batch at position p with timestamp t, its messages, i = 0, 1, 2... in the order in which they
+were packed, are delivered with
 
     position    p + i
     timestamp   t * BATCH_LIMIT + i, or none if t is none
@@ -22,7 +22,7 @@ from itertools import pairwise
 
 import msgspec
 
-from .ids import SEQ_LIMIT, MessageId, seq_of
+from .ids import SEQ_LIMIT, UNSETTLED_MAX, MessageId, seq_of
 from .message import AppMessage
 from .timestamps import Timestamp
 
@@ -74,6 +74,15 @@ def unpack(message: AppMessage) -> list[AppMessage]:
 def count_messages(messages: Sequence[AppMessage]) -> int:
     """How many messages these are, when the ones inside batches are counted too."""
     return sum([message.count for message in messages])
+
+
+def id_bits(message: AppMessage) -> int:
+    """The ids of its messages: bit i is set if one of them has the id that is i above the batch's own."""
+    count = message.count
+    if count == 1 or message.payload.startswith(_NO_OFFSETS):
+        return (1 << count) - 1
+    offsets = _decoder.decode(message.payload).offsets
+    return sum(map((1).__lshift__, _unpack_numbers(offsets))) if offsets else (1 << count) - 1
 
 
 def common_size(message: AppMessage) -> int | None:
@@ -147,6 +156,8 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
             return "the ids in a batch do not rise from its own"
     if seq_of(message.id) + last >= SEQ_LIMIT:
         return "the ids in a batch run into another sender's"  # and a client may use no ids but its own
+    if max(0, seq_of(message.id) - message.settled) + last >= UNSETTLED_MAX:
+        return f"the ids in a batch reach too far beyond what is settled: {UNSETTLED_MAX} or more"
     if total != len(parts.payloads):
         return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {total}"
     if largest > part_bytes_max:

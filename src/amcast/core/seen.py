@@ -4,14 +4,21 @@ It is part of the replicated state: only decided entries change it. The `settled
 it: below the mark everything counts as known, above it there is a bit for each sequence number. A sender that never
 settles is bounded as well, since nobody takes a message that is `UNSETTLED_MAX` or more ahead of its own mark.
 
+A batch has several ids, and all of them are remembered. Correct senders give each id to one message, and send a batch
+again as it was. A sender that lies may send messages 5, 6 and 7 in one batch, and then 6 alone, or 6 and 8 in another
+batch. A batch with an id that is known is not ordered: otherwise message 6 would be delivered twice. But all its ids
+count as known from then on: a group that refuses it never orders it later, and can say so to groups that have ordered
+it.
+
 A sender may lie about its mark. Then messages of its own that the group never saw count as known and are not ordered.
-That is all: nothing here says that a message below the mark was delivered, or ever existed.
+That is all: nothing here says that a message that is known was delivered, or ever existed.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from .batch import id_bits
 from .ids import SEQ_BITS, SEQ_MASK, MessageId, ProcessId
 from .message import AppMessage
 
@@ -43,11 +50,14 @@ class SeenMessages:
         return ahead < 0 or sender.bits >> ahead & 1 == 1
 
     def admit(self, message: AppMessage) -> None:
-        """Remembers a message that was ordered, and forgets what its sender says is settled."""
+        """Remembers a message that another group has ordered, and forgets what its sender says is settled."""
         self.admit_new(message)
 
     def admit_new(self, message: AppMessage) -> bool:
-        """Admits the message if it is not known yet. True if it was new. One that is known changes nothing."""
+        """Admits the message if it is not known yet. True if it is new: then, and only then, it may be ordered.
+
+        One that is known changes nothing. A batch is known if its own id is, and it is not new if any of its ids is.
+        """
         id_ = message.id
         sender = self._senders.get(id_ >> SEQ_BITS)
         if sender is None:
@@ -56,14 +66,18 @@ class SeenMessages:
         ahead = seq - settled
         if ahead < 0 or bits >> ahead & 1:
             return False
+        ids, is_new = 1, True
+        if message.count != 1:
+            ids = id_bits(message)
+            is_new = not bits >> ahead & ids
         # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
         passed = (message.settled if message.settled < seq else seq) - settled
         if passed > 0:
             sender.settled = settled + passed
-            sender.bits = bits >> passed | 1 << (ahead - passed)
+            sender.bits = bits >> passed | ids << (ahead - passed)
         else:
-            sender.bits = bits | 1 << ahead
-        return True
+            sender.bits = bits | ids << ahead
+        return is_new
 
     def dump(self) -> dict[ProcessId, SeenOfSender]:
         return {

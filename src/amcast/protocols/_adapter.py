@@ -228,9 +228,7 @@ class ReplicatedAutomaton(Replica):
         effects = GroupOutbox()
         if isinstance(entry, Submit):
             self._submitted.discard(entry.message.id)
-            self._automaton.on_submit(entry.message, effects)
-            if self._group not in entry.message.dst:
-                self._pass_on(entry.message)
+            self._submit(entry.message, effects)
         else:
             stream = self._in_stream(entry.source)
             if entry.seq != stream.applied:
@@ -238,6 +236,13 @@ class ReplicatedAutomaton(Replica):
             stream.applied += 1
             self._automaton.on_group_message(entry.source, entry.body, effects)
         self._perform(effects, out)
+
+    def _submit(self, message: AppMessage, effects: GroupOutbox) -> None:
+        self._automaton.on_submit(message, effects)
+        if self._group not in message.dst:
+            self._pass_on(message)
+        elif not effects.deliveries and not self._automaton.is_pending(message.id):
+            self._refuse(message)
 
     def _perform(self, effects: GroupOutbox, out: Outbox) -> None:
         for group, body in effects.sends:

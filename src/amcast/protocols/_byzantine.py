@@ -374,9 +374,7 @@ class ByzantineReplica(ReplicatedAutomaton):
                 message = msgspec.structs.replace(entry.message, proof=b"")
                 self._submitted.discard(message.id)
                 self._requests.pop(message.id)
-                self._automaton.on_submit(message, effects)
-                if self._group not in message.dst:
-                    self._pass_on(message)
+                self._submit(message, effects)
             case FromGroup():
                 heard = self._heard_of(entry.source)
                 if entry.seq != heard.applied:

@@ -339,6 +339,12 @@ class Replica(Process):
         else:
             ids.append(id_)
 
+    def _refuse(self, message: AppMessage) -> None:
+        """The log has a message that the group does not order: it is known, or its sender lies. A driver that counts
+        what a leader has not answered hears that nothing more comes of it."""
+        if self.all_answer or self._log.is_leader:
+            self._reply(message.sender, message.id, ())
+
     def _send_replies(self, out: Outbox) -> None:
         self._send_forwarded(out)
         if self._replies:

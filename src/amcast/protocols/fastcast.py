@@ -32,9 +32,10 @@ Where this departs from the paper:
   its group had delivered the message by a guess.
 - **Clients are not believed.** One may give two messages the same id, or say that messages are settled which nobody has
   seen. So a timestamp names its message by a digest as well, and a group that is asked for one that it never gave,
-  since it has ordered another message with this id or counts the id as settled, says so with REJECT. The asking group
-  orders that in its log. Unless the log has the timestamp already (then the one who asked was behind), the message
-  can't become final anywhere, and every destination drops it: what is delivered is the same message in all of them.
+  since it has ordered another message with this id (or, of a batch, with one of its ids) or counts the id as settled,
+  says so with REJECT. The asking group orders that in its log. Unless the log has the timestamp already (then the one
+  who asked was behind), the message can't become final anywhere, and every destination drops it: what is delivered is
+  the same message in all of them.
 
 **Reads.** A replica delivers by what the log holds, and by what other groups have told it directly: that a guess in the
 log was right. So another replica may have delivered a message which this one, with the same log, has not. A read
@@ -379,14 +380,17 @@ class FastCast(Replica):
             ready.append((message, ts))
             if self._tracked and message.id in self._tracked:
                 self._reject_others(message.id, self._tracked[message.id], LOCAL)
+        else:
+            self._stamped.discard(message.id)
+            self._on_refused(message)
 
     def _apply_set_hard(self, message: AppMessage) -> None:
         self._stamped.discard(message.id)
-        if self._seen.is_known(message.id):
+        if not self._seen.admit_new(message):
+            self._on_refused(message)
             return
         self._hard_clock += 1
         own = timestamp(self._hard_clock, self._group)
-        self._seen.admit(message)
         tracked = self._track(message.id)
         tracked.message = message
         self._pending.add(message.id, own)
@@ -397,6 +401,13 @@ class FastCast(Replica):
         if len(tracked.hard) > 1:
             self._reject_others(message.id, tracked, tracked.digest)
         self._settle_or_drop(message.id, tracked)
+
+    def _on_refused(self, message: AppMessage) -> None:
+        """It is known, or an id in it is another message's: this group never stamps it. Others that did must hear."""
+        tracked = self._tracked.get(message.id)
+        if tracked is not None and tracked.message is None:
+            self._reject_others(message.id, tracked, LOCAL)
+        self._refuse(message)
 
     def _reject_others(self, id_: MessageId, tracked: Tracked, name: bytes) -> None:
         """This group has ordered another message with this id than those did whose timestamps came before."""

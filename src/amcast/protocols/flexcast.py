@@ -40,7 +40,8 @@ Where this departs from the paper (`amcast errata` replays what the published al
 - No delivery has a timestamp.
 - **Clients are not believed.** One may give the same id to messages that enter at different lcas. So groups call a
   message by its lca and that one's delivery number, and a client's `settled` mark decides on nothing but whether its
-  own lca takes a message. Two messages with one id are two messages: each is delivered by all its destinations.
+  own lca takes a message. Two messages with one id are two messages: each is delivered by all its destinations. What
+  enters at one lca has no id twice.
 """
 
 from __future__ import annotations
@@ -196,8 +197,7 @@ class FlexCastAutomaton(GroupAutomaton):
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """Lines 1-2: the lca delivers at once."""
-        if not self._seen.is_known(message.id):
-            self._seen.admit(message)
+        if self._seen.admit_new(message):
             self._deliver(message, name_of(self._group, self._delivered + 1), out)
             self._flush_if_due(out)
 

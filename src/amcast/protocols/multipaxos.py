@@ -179,10 +179,10 @@ class OrderingGroup(Replica):
     def _apply(self, entry: Any, out: Outbox) -> None:
         message: AppMessage = entry.message
         self._forget_proposal(message.id)
-        if self._seen.is_known(message.id):
+        if not self._seen.admit_new(message):
+            self._refuse(message)
             return
         self._ordered += 1
-        self._seen.admit(message)
         holding = self._owe(message)
         self._deliveries.add(message, self._ordered, message.dst, out)
         if holding and self._log.is_leader:

@@ -24,8 +24,9 @@ Where this departs from the paper:
   the way) asks for it with NEED.
 - **Clients are not believed.** One may give two messages the same id, or say that messages are settled which nobody has
   seen. So a stamp names its message by a digest as well, and a group that will never stamp that message, since it has
-  ordered another one with this id or counts the id as settled, says so with REJECT. The message can't become final
-  anywhere then, and all its destinations drop it: what is delivered is the same message in all of them.
+  ordered another one with this id (or, of a batch, with one of its ids) or counts the id as settled, says so with
+  REJECT. The message can't become final anywhere then, and all its destinations drop it: what is delivered is the same
+  message in all of them.
 """
 
 from __future__ import annotations
@@ -118,11 +119,10 @@ class SkeenAutomaton(GroupAutomaton):
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
         """SET-HARD (lines 19-25): stamps the message with this group's clock."""
-        if self._seen.is_known(message.id):
+        if not self._seen.admit_new(message):
             return
         self._clock += 1
         own = timestamp(self._clock, self._group)
-        self._seen.admit(message)
         name = digest(message) if len(message.dst) > 1 else _LOCAL
         self._reject(message.id, name, out)
         self._messages[message.id] = message
@@ -163,7 +163,8 @@ class SkeenAutomaton(GroupAutomaton):
     def _on_relay(self, message: AppMessage, out: GroupOutbox) -> None:
         self.on_submit(message, out)
         if message.id not in self._messages:
-            self._reject(message.id, _LOCAL, out)  # its sender has said meanwhile that it is settled
+            # Its sender has said meanwhile that it is settled, or has used an id in it for another message.
+            self._reject(message.id, _LOCAL, out)
 
     def _reject(self, id_: MessageId, name: bytes, out: GroupOutbox) -> None:
         """Rejects what other groups have stamped under this id, but for the message with this digest."""

@@ -113,15 +113,15 @@ class TreeAutomaton(GroupAutomaton):
         return False  # what is ordered here is delivered
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
-        if not self._seen.is_known(message.id):
+        if self._seen.admit_new(message):
             self._handle(message, out)
 
     def on_group_message(self, source: GroupId, body: Relay, out: GroupOutbox) -> None:
+        self._seen.admit(body.message)
         self._handle(body.message, out)
 
     def _handle(self, message: AppMessage, out: GroupOutbox) -> None:
         """Algorithm 3, lines 10-13."""
-        self._seen.admit(message)
         for child, reach in self._children:
             if not reach.isdisjoint(message.dst):
                 out.send(child, Relay(message))

@@ -1,8 +1,9 @@
 """Clients that lie: they say what a client can say, and mean it badly.
 
-A liar gives one id to several messages, other contents and other destinations; it says that messages are settled
-that nobody has seen, or never settles any; it uses sequence numbers that are far away, tells half of the groups, tells
-followers, claims times of the past and the future, and sends whatever else the protocol has a wire message for.
+A liar gives one id to several messages, other contents and other destinations; it sends a message again, in another
+batch than before or alone; it says that messages are settled that nobody has seen, or never settles any; it uses
+sequence numbers that are far away, tells half of the groups, tells followers, claims times of the past and the future,
+and sends whatever else the protocol has a wire message for.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class LyingClient(Process):
         self._rng = rng
         self._seq = 0
         self._told: list[AppMessage] = []
+        # Groups that wait for a batch which another one refuses would be helped by the next settled mark.
+        self._settles = batch == 1 or rng.random() < 0.5
 
     def on_boot(self, out: Outbox) -> None:
         self._wait(out)
@@ -71,15 +74,18 @@ class LyingClient(Process):
         self._send(message, self._hearers(message), out)
 
     def _tell_two(self, out: Outbox) -> None:
-        """Two messages with one id, each to some processes."""
+        """Two messages with one id, or with one message in common, each to some processes."""
         one = self._message()
-        other = self._other(one)
+        overlaps = self._batch > 1 and self._rng.random() < 0.5
+        other = self._overlapping(one) if overlaps else self._other(one)
         for message in (one, other):
             self._send(message, self._hearers(message), out)
 
     def _message(self) -> AppMessage:
         rng = self._rng
         if self._told and rng.random() < 0.3:
+            if self._batch > 1 and rng.random() < 0.5:
+                return self._overlapping(rng.choice(self._told[-3:]))  # what is older is settled, most probably
             again = rng.choice(self._told)
             return again if rng.random() < 0.3 else self._other(again)
         seq = self._seq
@@ -94,6 +100,16 @@ class LyingClient(Process):
         self._told.append(made)
         return made
 
+    def _overlapping(self, message: AppMessage) -> AppMessage:
+        """One of the messages in a batch that was told, alone or in a batch with another one."""
+        rng = self._rng
+        part = rng.choice(unpack(message))
+        if rng.random() < 0.5:
+            return part
+        step = rng.choice((1, 2, -1 if part.seq else 1))
+        other = msgspec.structs.replace(part, id=part.id + step, payload=self._payload())
+        return pack(sorted((part, other), key=lambda each: each.id))
+
     def _other(self, message: AppMessage) -> AppMessage:
         dst = message.dst if self._rng.random() < 0.3 else self._dst()
         return AppMessage(message.id, dst, self._payload(), self._settled(message.seq))
@@ -107,6 +123,8 @@ class LyingClient(Process):
 
     def _settled(self, seq: int) -> int:
         rng = self._rng
+        if not self._settles:
+            return 0
         return rng.choice((0, 0, seq, seq, rng.randrange(seq + 1), seq + 1_000, -5))
 
     def _hearers(self, message: AppMessage) -> list[ProcessId]:
