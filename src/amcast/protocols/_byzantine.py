@@ -61,6 +61,9 @@ _RESEND = "adapter.resend"
 _HEARD_BYTES = 16 << 20  # of bodies that one member of another group may leave here before others said the same
 
 
+_GOOD_DST_MAX = 10_000
+
+
 class Acked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="acked"):
     """A log entry: group `group` has everything below `upto` of this group's stream to it."""
 
@@ -163,6 +166,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         self._ack_since: dict[GroupId, int] = {}  # the tick since which an acknowledgement waits to be ordered
         self._requests: InFlight[tuple[AppMessage, int]] = InFlight()  # of clients, with the tick of their arrival
         self._owners: dict[ProcessId, bytes] = {}  # replicated
+        self._good_dst: set[tuple[GroupId, ...]] = set()  # destinations that were checked before
         self._waiting: dict[int, Proposed] = {}  # proposals that are neither good nor bad yet
         self._watched_view = 0
         self._watched_tick = 0
@@ -348,14 +352,22 @@ class ByzantineReplica(ReplicatedAutomaton):
 
     def _is_genuine(self, message: AppMessage, out: Outbox) -> bool:
         """Whether its sender said so, and a group may order it."""
-        problem = problem_with_number(message) or problem_with_destinations(message.dst, self._topology)
-        if problem is not None or message.sender < 0:
+        if not self._may_go_to(message.dst) or problem_with_number(message) is not None or message.id < 0:
             return False
+        problem = None
         if message.count != 1:
             problem = problem_with_batch(message, PAYLOAD_LIMIT)
         elif len(message.payload) > PAYLOAD_LIMIT:
             return False
         return problem is None and out.verify(message.sender, signed_part(message), message.proof)
+
+    def _may_go_to(self, dst: tuple[GroupId, ...]) -> bool:
+        if dst in self._good_dst:
+            return True
+        is_good = problem_with_destinations(dst, self._topology) is None
+        if is_good and len(self._good_dst) < _GOOD_DST_MAX:
+            self._good_dst.add(dst)
+        return is_good
 
     def _is_owner(self, message: AppMessage, out: Outbox) -> bool:
         """Whether nobody else has used its sender's id here."""

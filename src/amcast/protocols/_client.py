@@ -255,8 +255,10 @@ class Client(Process):
     # -- groups in which some may lie
 
     def _hear_of_leader(self, group: GroupId, sender: ProcessId, reply: Reply) -> None:
-        if reply.leader is not None and self._topology.group_of(reply.leader) == group:
-            said = self._leader_said.setdefault(group, {})
+        said = self._leader_said.setdefault(group, {})
+        if reply.leader == self._leader.get(group):
+            said.pop(sender, None)
+        elif reply.leader is not None and self._topology.group_of(reply.leader) == group:
             said[sender] = reply.leader
             if sum([each == reply.leader for each in said.values()]) > liars_max(len(self._topology.members(group))):
                 self._leader[group] = reply.leader

@@ -41,6 +41,9 @@ class TreeConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     parents: tuple[GroupId, ...] = ()
 
 
+_LCA_MAX = 10_000
+
+
 class Relay(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="relay"):
     message: AppMessage
 
@@ -66,6 +69,7 @@ class Tree:
         if len(parents) != len(groups):
             raise UsageError(f"parents {list(parents)} must be one for each of {len(groups)} groups, 0 for the root")
         self._parent = dict(zip(groups, parents, strict=True))
+        self._lca: dict[tuple[GroupId, ...], GroupId] = {}  # of destinations that were asked for
         # From the root down to the group itself
         self._path = {group: self._walk_up(group) for group in groups}
         if len({path[0] for path in self._path.values()}) != 1:
@@ -88,6 +92,14 @@ class Tree:
 
     def lca(self, dst: tuple[GroupId, ...]) -> GroupId:
         """The lowest group that stands above all destinations, or is one and stands above the others."""
+        found = self._lca.get(dst)
+        if found is None:
+            found = self._find_lca(dst)
+            if len(self._lca) < _LCA_MAX:
+                self._lca[dst] = found
+        return found
+
+    def _find_lca(self, dst: tuple[GroupId, ...]) -> GroupId:
         lowest = 0
         for level in zip(*(self._path[group] for group in dst), strict=False):
             if any(group != level[0] for group in level):
@@ -142,8 +154,12 @@ def tree_automaton(group: GroupId, topology: Topology, config: TreeConfig) -> Tr
 def ingress_at_lca(config: TreeConfig) -> IngressGroups:
     """Clients send a message to the lca of its destinations."""
 
+    made: list[tuple[Topology, Tree]] = []  # of the topology of the last message: hardly ever another one
+
     def ingress_groups(message: AppMessage, topology: Topology) -> tuple[GroupId, ...]:
-        return (Tree(config, topology).lca(message.dst),)
+        if not made or made[0][0] is not topology:
+            made[:] = [(topology, Tree(config, topology))]
+        return (made[0][1].lca(message.dst),)
 
     return ingress_groups
 

@@ -197,9 +197,11 @@ class SignedTickets:
         return _is_signed_by(owner[:KEY_BYTES], signed, signature) and client_id_of(owner) == client_id
 
 
+@lru_cache(maxsize=10_000)
 def client_id_of(owner: bytes) -> ProcessId:
     """The id of a public key and a number."""
-    number = int.from_bytes(_slow_hash(owner), "big")
+    slow = hashlib.scrypt(owner, salt=b"amcast client id", n=_SLOW, r=8, p=1, dklen=8)
+    number = int.from_bytes(slow, "big")
     return PROCESS_ID_LIMIT + number % (CLIENT_ID_LIMIT - PROCESS_ID_LIMIT)
 
 
@@ -275,8 +277,3 @@ def _is_signed(key: Ed25519PublicKey, data: bytes, signature: bytes) -> bool:
 @lru_cache(maxsize=10_000)
 def _public_key(public: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(public)
-
-
-@lru_cache(maxsize=10_000)
-def _slow_hash(owner: bytes) -> bytes:
-    return hashlib.scrypt(owner, salt=b"amcast client id", n=_SLOW, r=8, p=1, dklen=8)
