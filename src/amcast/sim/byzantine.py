@@ -337,11 +337,14 @@ def _false_state(packed: bytes) -> bytes:
     """A state that somebody could have: the latest delivery is missing."""
     if not packed:
         return packed
-    state = msgspec.msgpack.decode(packed)
-    inner = msgspec.msgpack.decode(state[2])
-    del inner[1][1][-1:]
-    state[2] = encode(inner)
-    return encode(state)
+    log_state = msgspec.msgpack.decode(packed)
+    replica_state = msgspec.msgpack.decode(log_state[2])
+    adapter_state = msgspec.msgpack.decode(replica_state[0])
+    deliveries = adapter_state[1][1]
+    del deliveries[-1:]
+    replica_state[0] = encode(adapter_state)
+    log_state[2] = encode(replica_state)
+    return encode(log_state)
 
 
 def _messages_in(decoded: Any) -> Iterator[list[Any]]:
