@@ -17,7 +17,7 @@ import typer
 from ..core import UsageError
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, json_line, line, print_json, progress, table, visible
-from ._parse import parse_options, parse_workload
+from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
@@ -312,6 +312,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        targets: TargetsOption = 0,
+        global_share: GlobalOption = None,
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
         client_region: Annotated[
@@ -343,7 +345,7 @@ def register(app: typer.Typer) -> None:
                     messages=messages,
                     outstanding=outstanding,
                     connections=connections,
-                    workload=parse_workload(destinations, payload),
+                    workload=parse_workload(destinations, payload, targets, global_share),
                     credentials=_placed(cluster, client_region),
                     progress=lambda done: bar.update(task, completed=done),
                 )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from ..core import UsageError
 from ..workload import Micro, parse_destinations
 
+TargetsOption = Annotated[
+    int, typer.Option(help="Messages go to the first so many groups; the others only help. 0: to all.", min=0)
+]
+GlobalOption = Annotated[
+    float | None,
+    typer.Option(
+        "--global", help="The share of messages that go to the most groups; all others go to the fewest.", min=0, max=1
+    ),
+]
 
-def parse_workload(destinations: str, payload: int) -> Micro:
-    return Micro(*parse_destinations(destinations), payload)
+
+def parse_workload(destinations: str, payload: int, targets: int, global_share: float | None) -> Micro:
+    return Micro(*parse_destinations(destinations), payload, targets, global_share)
 
 
 def check_seconds(seconds: float) -> float:

@@ -40,7 +40,7 @@ from ._output import (
     show_breach,
     show_report,
 )
-from ._parse import parse_options, parse_workload
+from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
 from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def register(app: typer.Typer) -> None:
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        targets: TargetsOption = 0,
+        global_share: GlobalOption = None,
         payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
         interval_us: Annotated[
@@ -117,7 +119,7 @@ def register(app: typer.Typer) -> None:
                 clients=clients,
                 client_region=client_region,
                 messages=messages,
-                workload=parse_workload(destinations, payload),
+                workload=parse_workload(destinations, payload, targets, global_share),
                 outstanding=outstanding,
                 interval_us=interval_us,
                 batch=batch,

@@ -19,33 +19,52 @@ def parse_destinations(text: str) -> tuple[int, int]:
 
 
 class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Each message goes to `dst_min` to `dst_max` groups; the number and the groups are drawn uniformly."""
+    """Each message goes to `dst_min` to `dst_max` groups; the number and the groups are drawn uniformly.
+
+    With a `global_share`, this share of the messages goes to `dst_max` groups, and all others to `dst_min`.
+    """
 
     dst_min: int = 1
     dst_max: int = 2
     payload_bytes: int = 64
+    targets: int = 0  # messages go to the first so many groups; the others only help. 0: to all
+    global_share: float | None = None  # see above
 
     def check(self, topology: Topology) -> None:
         if not 1 <= self.dst_min <= self.dst_max:
             raise UsageError(f"destinations {self.dst_min}-{self.dst_max} make no range: use for example 1-2")
-        if self.dst_max > len(topology.groups):
+        if not 0 <= self.targets <= len(topology.groups):
+            raise UsageError(f"messages can't go to the first {self.targets} groups: there are {len(topology.groups)}")
+        groups = self._groups(topology)
+        if self.dst_max > len(groups):
             raise UsageError(
-                f"a message can't go to {self.dst_max} groups: there are {len(topology.groups)}; "
+                f"a message can't go to {self.dst_max} groups: there are {len(groups)}; "
                 "use fewer destinations or more groups"
             )
+        if self.global_share is not None and not 0 <= self.global_share <= 1:
+            raise UsageError(f"{self.global_share:g} is no share of the messages: use a number from 0 to 1")
 
     def draw(self, topology: Topology, rng: Random, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
         """Destinations and payload of the next messages."""
-        payload = bytes(self.payload_bytes)
-        if self.dst_min == len(topology.groups):
-            return [(topology.groups, payload)] * count
-        return [(self._destinations(topology, rng), payload) for _ in range(count)]
+        payload, groups = bytes(self.payload_bytes), self._groups(topology)
+        if self.dst_min == len(groups):
+            return [(groups, payload)] * count
+        return [(self._destinations(groups, rng), payload) for _ in range(count)]
 
-    def _destinations(self, topology: Topology, rng: Random) -> tuple[GroupId, ...]:
-        groups = topology.groups
-        count = self.dst_min if self.dst_min == self.dst_max else rng.randint(self.dst_min, self.dst_max)
+    def _groups(self, topology: Topology) -> tuple[GroupId, ...]:
+        return topology.groups[: self.targets] if self.targets else topology.groups
+
+    def _destinations(self, groups: tuple[GroupId, ...], rng: Random) -> tuple[GroupId, ...]:
+        count = self._count(rng)
         if count == len(groups):
             return groups
         if count == 1:
             return (groups[rng.randrange(len(groups))],)
         return tuple(sorted(rng.sample(groups, count)))
+
+    def _count(self, rng: Random) -> int:
+        if self.dst_min == self.dst_max:
+            return self.dst_min
+        if self.global_share is not None:
+            return self.dst_max if rng.random() < self.global_share else self.dst_min
+        return rng.randint(self.dst_min, self.dst_max)
