@@ -37,7 +37,7 @@ class Votes:
         slot.approved = False
         slot.since = slot.told = ticks
         slot.wait = self._config.retransmit_ticks
-        needed = {slot.decided, *slot.written, *slot.said.values()}
+        needed = {slot.decided, slot.wanted, *slot.written}
         slot.values = {digest: kept for digest, kept in slot.values.items() if digest in needed}
         slot.values[slot.digest] = value
 
