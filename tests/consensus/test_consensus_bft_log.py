@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.msgpack import decode
 
 from amcast.consensus import Bft, PaxosConfig, Proposed
 from amcast.consensus.bft.messages import (
@@ -205,3 +206,18 @@ def test_a_value_that_was_decided_is_taken_from_anybody() -> None:
     assert member.log._ledger.next == 0
     member.hear(LAST, Value(GROUP, 0, value))
     assert member.log._ledger.next == 1
+
+
+def test_entries_wait_for_each_other_while_every_phase_has_an_instance() -> None:
+    leader = Member(LEADER)
+    for number in range(8):
+        leader.log.propose(number, leader.box)
+        leader.log.on_timer("log.1.propose", leader.box)
+    proposed = leader.box.sent(Propose)[::3]
+    assert [decode(each.value) for each in proposed] == [[0], [1], [2]]
+    for message in (Write, Accept):
+        for other in (MEMBER, OTHER):
+            leader.hear(other, message(GROUP, 0, 0, digest_of(proposed[0].value)))
+    leader.log.on_timer("log.1.propose", leader.box)
+    last = leader.box.sent(Propose)[-1]
+    assert decode(last.value) == [3, 4, 5, 6, 7]

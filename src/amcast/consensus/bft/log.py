@@ -377,7 +377,7 @@ class Bft(Log):
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> None:
         self._proposals.next_free = max(self._proposals.next_free, instance + 1)
         view, slot = self._views.view, self._ledger.slot(instance)
-        self._votes.hold(slot, view, value, self.ticks)
+        self._votes.hold(slot, view, digest_of(value), value, self.ticks)
         out.send_all(self._members.others, Propose(self.group, view, instance, value))
         self._votes.write(instance, slot, out)
 
@@ -403,7 +403,7 @@ class Bft(Log):
             wanted = views.choice.proposals[instance]
         if wanted not in (NO_DIGEST, digest):
             return self.suspect(out)
-        votes.hold(slot, message.view, message.value, self.ticks)
+        votes.hold(slot, message.view, digest, message.value, self.ticks)
         if wanted == digest or digest in slot.written or message.value == NOTHING:
             votes.write(instance, slot, out)
             return self._advance(out)
