@@ -16,6 +16,8 @@ from amcast.consensus.bft.messages import (
     AskRejoin,
     AskValue,
     Checkpoint,
+    CheckpointState,
+    HandedState,
     Outrun,
     Propose,
     Readd,
@@ -198,6 +200,17 @@ def test_an_incarnation_that_could_not_be_sent_is_not_asked_for() -> None:
     for _ in range(PaxosConfig().retransmit_ticks):
         member.tick()
     assert all(encode(ask) for ask in member.box.sent(AskRejoin))
+
+
+def test_a_member_without_its_disk_forgets_what_a_state_covers() -> None:
+    member = Member(records=[])
+    for instance in range(20):
+        member.hear(OTHER, Accept(GROUP, 0, instance, digest_of(b"")))
+    state = encode(CheckpointState(15, {}, b""))
+    for other in (LEADER, OTHER):
+        member.hear(other, Status(GROUP, 0, True, 15, (Checkpoint(15, digest_of(state)),)))
+    member.hear(OTHER, HandedState(GROUP, 15, state))
+    assert sorted(member.slots) == [15, 16, 17, 18, 19]
 
 
 def test_a_value_that_was_decided_is_taken_from_anybody() -> None:

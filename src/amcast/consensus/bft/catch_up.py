@@ -174,5 +174,5 @@ class CatchUp:
         ledger.begin_at(message.next, message.next, 0, state.incarnations)
         ledger.at_checkpoint = True  # the state is written down as this member's own
         if not self._rejoin.is_member:
-            ledger.floor = max(ledger.floor, message.next)
+            ledger.forget(message.next)
         return [StateReceived(state.state, message.next), SnapshotDue()]

@@ -219,7 +219,10 @@ class Ledger:
 
     def truncate(self, low: int) -> None:
         """Forgets what is below `low`, unless it is kept for members that lag."""
-        floor = min(low, max(self._lag_floor(), self.floor))
+        self.forget(min(low, max(self._lag_floor(), self.floor)))
+
+    def forget(self, floor: int) -> None:
+        """Whatever is below."""
         for instance in range(self.floor, floor):
             self.slots.pop(instance, None)
         self.floor = max(self.floor, floor)
