@@ -94,7 +94,7 @@ bank: $(STAMP) ## Torment the sharded bank of examples/bank on real clusters: no
 attack: $(STAMP) ## Attack a real cluster with TLS and tokens: strangers, liars, floods, of every protocol (ten minutes)
 	$(BIN)/python -m bench.attack
 
-bench-state: $(STAMP) ## Run a million messages through each protocol: its state must not grow (an hour)
+bench-state: $(STAMP) ## Run a million messages through each protocol: its state and disk must not grow (two hours)
 	$(BIN)/python -m bench.state
 
 fuzz: $(STAMP) ## Run the long fuzz: each protocol, all faults, SEEDS seeds

@@ -19,7 +19,7 @@ from amcast.protocols.tree import ingress_at_lca as tree_ingress
 from amcast.sim import Simulation, Stage, scenario
 from amcast.trace import Run
 from amcast.workload import Micro
-from bench.state import growth, state_sizes
+from bench.state import growth, sizes_of
 
 UNIT_US = 1_000_000
 
@@ -150,11 +150,14 @@ def test_a_history_holds_little_more_than_one_flush_allows(flush_every: int) -> 
     assert check_run(simulation.result().run()).verdict == "pass"
 
 
-@pytest.mark.parametrize("name", ["flexcast", "tree"])
-def test_state_does_not_grow_with_the_run(name: str) -> None:
-    sizes = state_sizes(name, 6_000)
-    assert len(sizes) > 20
-    assert growth(sizes) < 1.3
+@pytest.mark.parametrize(
+    ("name", "messages"), [("flexcast", 6_000), ("tree", 6_000), ("byzcast", 1_500), ("bft", 1_500)]
+)
+def test_state_does_not_grow_with_the_run(name: str, messages: int) -> None:
+    sizes = sizes_of(name, messages)
+    assert len(sizes.states) > 20
+    assert growth(sizes.states) < 1.3
+    assert growth(sizes.disks) < 1.3
 
 
 # -- many schedules: what waits is handed over in any order that streams allow

@@ -142,8 +142,10 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
         return f"a batch of {message.count} messages: 2 to {BATCH_LIMIT} make one"
     try:
         parts = _decoder.decode(message.payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return f"not a batch of messages: {error}"
+    if _encoder.encode(parts) != message.payload:
+        return "not a batch of messages: there is more in it than their parts"  # it may not decode elsewhere
     count, offsets = message.count, parts.offsets
     if len(parts.sizes) != _NUMBER * count or len(offsets) not in (0, len(parts.sizes)):
         return f"a batch that says it has {count} messages does not"

@@ -58,7 +58,9 @@ from ._messages import Start, problem_with_destinations, problem_with_number
 from ._replica import ReplicaConfig
 
 _RESEND = "adapter.resend"
+_PAYLOAD_BYTES = 2 * PAYLOAD_LIMIT  # of a message or a batch: a larger value would have its leader replaced
 _HEARD_BYTES = 16 << 20  # of bodies that one member of another group may leave here before others said the same
+_OBJECT_BYTES = 64  # of anything, besides what is in it
 
 
 _GOOD_DST_MAX = 10_000
@@ -100,7 +102,8 @@ class Heard:
         self.acknowledged = -1
         self.backed: dict[int, Any] = {}  # entries that f+1 members told alike
         self.since = 0  # the tick since which the next entry is backed and not in the log
-        self._told: dict[int, list[tuple[Any, set[ProcessId]]]] = {}  # what each told, until enough did
+        # What was told, who told it first, and who has told the same: until enough did
+        self._told: dict[int, list[tuple[Any, ProcessId, set[ProcessId]]]] = {}
         self._bytes: dict[ProcessId, int] = {}
 
     def hear(self, sender: ProcessId, seq: int, body: Any, needed: int) -> bool:
@@ -108,7 +111,7 @@ class Heard:
         if seq in self.backed:
             return False
         told = self._told.setdefault(seq, [])
-        for known, senders in told:
+        for known, _, senders in told:
             if sender in senders:
                 return False  # it has told its one version of this entry
             if known == body:
@@ -119,7 +122,7 @@ class Heard:
         if held and held + size > _HEARD_BYTES and seq != self.applied:
             return False
         self._bytes[sender] = held + size
-        told.append((body, {sender}))
+        told.append((body, sender, {sender}))
         return self._back(seq, body, {sender}, needed)
 
     def _back(self, seq: int, body: Any, senders: set[ProcessId], needed: int) -> bool:
@@ -130,9 +133,8 @@ class Heard:
         return True
 
     def _forget(self, seq: int) -> None:
-        for body, senders in self._told.pop(seq, ()):
-            for sender in senders:
-                self._bytes[sender] = max(0, self._bytes.get(sender, 0) - body_bytes(body))
+        for body, first, _ in self._told.pop(seq, ()):
+            self._bytes[first] -= body_bytes(body)
 
     def apply(self, ticks: int) -> None:
         self.backed.pop(self.applied, None)
@@ -143,7 +145,9 @@ class Heard:
 
 def body_bytes(body: Any) -> int:
     message = getattr(body, "message", None)
-    return 64 if message is None else 64 + len(message.payload)
+    if message is None:
+        return _OBJECT_BYTES
+    return _OBJECT_BYTES * (1 + len(message.dst)) + len(message.payload) + len(message.proof)
 
 
 class ByzantineReplica(ReplicatedAutomaton):
@@ -321,6 +325,8 @@ class ByzantineReplica(ReplicatedAutomaton):
             entries = self._entries.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Judgement.BAD
+        if encode(entries) != value:
+            return Judgement.BAD  # there is more in it, and that may not decode where the stack is deeper
         judgement = Judgement.GOOD
         for entry in entries:
             each = self._judge_entry(entry, out)
@@ -352,7 +358,9 @@ class ByzantineReplica(ReplicatedAutomaton):
 
     def _is_genuine(self, message: AppMessage, out: Outbox) -> bool:
         """Whether its sender said so, and a group may order it."""
-        if not self._may_go_to(message.dst) or problem_with_number(message) is not None or message.id < 0:
+        if message.id < 0 or len(message.payload) > _PAYLOAD_BYTES or not self._may_go_to(message.dst):
+            return False
+        if problem_with_number(message) is not None:
             return False
         problem = None
         if message.count != 1:

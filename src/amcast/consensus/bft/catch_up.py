@@ -43,15 +43,18 @@ def decode_state(packed: bytes) -> CheckpointState:
 
 
 class Questions:
-    """An answer costs more than its question: a member is answered once a tick to each kind of question."""
+    """An answer costs more than its question: a member is answered once a tick to each question."""
 
     def __init__(self) -> None:
-        self._asked_at: dict[tuple[ProcessId, type], int] = {}  # the tick in which a member last asked
+        self._ticks = 0
+        self._asked: set[tuple[ProcessId, type[Wire], int]] = set()  # in this tick
 
-    def may_ask(self, sender: ProcessId, message: Wire, ticks: int) -> bool:
-        key = (sender, type(message))
-        is_first = self._asked_at.get(key) != ticks
-        self._asked_at[key] = ticks
+    def may_ask(self, sender: ProcessId, kind: type[Wire], number: int, ticks: int) -> bool:
+        if self._ticks != ticks:
+            self._ticks, self._asked = ticks, set()
+        question = (sender, kind, number)
+        is_first = question not in self._asked
+        self._asked.add(question)
         return is_first
 
 
@@ -64,6 +67,8 @@ class CatchUp:
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._rejoin = rejoin
+        # Values that a member told, until f+1 members have said the same digests: the last answer of each.
+        self._offered: dict[ProcessId, Values] = {}
         self._next_of: dict[ProcessId, int] = {}  # how far the others said that they are
         self._last_next = 0  # how far this member was at the last tick
         self._repairing: int | None = None  # a checkpoint at which this member is astray
@@ -83,6 +88,8 @@ class CatchUp:
     def on_tick(self, ticks: int, out: Outbox) -> None:
         """Asks for what others have and this member lacks, if nothing came since the last tick."""
         ledger, members = self._ledger, self._members
+        offered = self._offered.items()
+        self._offered = {p: told for p, told in offered if told.first + len(told.values) > ledger.next}
         ahead = [process for process, next_ in self._next_of.items() if next_ > ledger.next]
         is_stuck, self._last_next = ledger.next == self._last_next, ledger.next
         if self._repairing is not None:
@@ -122,10 +129,13 @@ class CatchUp:
         if digests or (first < ledger.next and is_giver):
             out.send(sender, Values(self._members.group, first, tuple(digests), tuple(values)))
 
-    def on_ask_value(self, sender: ProcessId, message: AskValue, out: Outbox) -> None:
+    def has_value(self, message: AskValue) -> bool:
         slot = self._ledger.slots.get(message.instance)
-        if slot is not None and message.digest in slot.values:
-            out.send(sender, Value(self._members.group, message.instance, slot.values[message.digest]))
+        return slot is not None and message.digest in slot.values
+
+    def send_value(self, peer: ProcessId, message: AskValue, out: Outbox) -> None:
+        value = self._ledger.slots[message.instance].values[message.digest]
+        out.send(peer, Value(self._members.group, message.instance, value))
 
     def has_state(self, message: AskState) -> bool:
         return message.next == self._checkpoints.state_next and message.next > 0
@@ -141,11 +151,13 @@ class CatchUp:
         if not message.digests:
             self._ask_for_state(ticks, out)
         before = ledger.next
-        for instance, digest in enumerate(message.digests[: ledger.ahead], message.first):
+        for instance, digest in enumerate(message.digests, message.first):
             if ledger.next <= instance < ledger.next + ledger.ahead:
                 ledger.say(sender, instance, digest)
-        for instance, value in enumerate(message.values[: ledger.ahead], message.first):
-            if instance >= ledger.next:
+        if message.values:
+            self._offered[sender] = message
+        for offered in self._offered.values():
+            for instance, value in enumerate(offered.values, offered.first):
                 ledger.hold(instance, value)
         slot = ledger.slots.get(before)
         if slot is not None and slot.is_known:
@@ -162,5 +174,5 @@ class CatchUp:
         ledger.begin_at(message.next, message.next, 0, state.incarnations)
         ledger.at_checkpoint = True  # the state is written down as this member's own
         if not self._rejoin.is_member:
-            ledger.floor = max(ledger.floor, message.next)
+            ledger.forget(message.next)
         return [StateReceived(state.state, message.next), SnapshotDue()]

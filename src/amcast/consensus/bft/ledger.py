@@ -45,6 +45,7 @@ class Slot:
         "values",
         "view",
         "wait",
+        "wanted",
         "writes",
         "written",
     )
@@ -61,6 +62,7 @@ class Slot:
         self.accepts: dict[ProcessId, tuple[View, Digest]] = {}
         self.said: dict[ProcessId, Digest] = {}  # what others say was decided
         self.decided = NO_DIGEST
+        self.wanted = NO_DIGEST  # its value is asked for, since a new leader has to propose it
         self.before = 0  # bytes of all values that were handed up before this one
         self.since = 0  # the tick of the proposal
         self.told = 0  # the tick in which this member last sent its votes
@@ -70,6 +72,14 @@ class Slot:
     def is_known(self) -> bool:
         """Decided, and the value is here."""
         return self.decided != NO_DIGEST and self.decided in self.values
+
+    @property
+    def lacks_value(self) -> bool:
+        """Others are asked for one."""
+        values = self.values
+        return (self.decided != NO_DIGEST and self.decided not in values) or (
+            self.wanted != NO_DIGEST and self.wanted not in values
+        )
 
     def voted(self, instance: int) -> Voted:
         written = tuple([(view, digest) for digest, view in self.written.items()])
@@ -137,11 +147,11 @@ class Ledger:
         slot.decided = digest
 
     def hold(self, instance: int, value: bytes) -> None:
-        """A value that was asked for: it is kept if it is the one that was decided, or that somebody said was."""
-        if self.takes(instance):
-            slot = self.slot(instance)
+        """Takes a value that lacks, whoever sends it."""
+        slot = self.slots.get(instance)
+        if slot is not None and slot.lacks_value:
             digest = digest_of(value)
-            if digest == slot.decided or digest in slot.said.values():
+            if digest in (slot.decided, slot.wanted):
                 slot.values[digest] = value
 
     # -- what is handed up
@@ -209,7 +219,10 @@ class Ledger:
 
     def truncate(self, low: int) -> None:
         """Forgets what is below `low`, unless it is kept for members that lag."""
-        floor = min(low, max(self._lag_floor(), self.floor))
+        self.forget(min(low, max(self._lag_floor(), self.floor)))
+
+    def forget(self, floor: int) -> None:
+        """Whatever is below."""
         for instance in range(self.floor, floor):
             self.slots.pop(instance, None)
         self.floor = max(self.floor, floor)

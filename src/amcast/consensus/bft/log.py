@@ -63,6 +63,7 @@ from .messages import (
     WrittenRecord,
     digest_of,
 )
+from .proper import Proper
 from .proposals import Proposals
 from .reads import QuorumReads
 from .rejoin import Rejoin
@@ -70,7 +71,6 @@ from .views import Views
 from .votes import Votes
 
 _STATUS_TICKS = 2
-_VALUE_SLACK = 4 << 20  # a single entry may be larger than `value_bytes`: a leader's value by so much at the most
 
 
 class Bft(Log):
@@ -91,6 +91,7 @@ class Bft(Log):
         self._catch_up = CatchUp(members, config, ledger, self._checkpoints, rejoin)
         self._reads = QuorumReads(members, ledger, views, rejoin)
         self._questions = Questions()
+        self._proper = Proper(members, config, ledger.ahead)
         self.ticks = 0
         self._is_first_start = True
         # The view in which it led, perhaps, before it restarted: it may have proposed anything
@@ -260,7 +261,7 @@ class Bft(Log):
     # -- inputs
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> list[Decision]:
-        if sender not in self._members.others:
+        if sender not in self._members.others or not self._proper.allows(message):
             return []
         match message:
             case Propose():
@@ -272,17 +273,18 @@ class Bft(Log):
             case Status():
                 self._on_status(sender, message, out)
             case AskValues():
-                if self._questions.may_ask(sender, message, self.ticks):
+                if self._may_ask(sender, message):
                     self._catch_up.on_ask_values(sender, message, out)
             case Values():
                 self._catch_up.on_values(sender, message, self.ticks, out)
             case AskValue():
-                self._catch_up.on_ask_value(sender, message, out)
+                if self._catch_up.has_value(message) and self._may_ask(sender, message, message.instance):
+                    self._catch_up.send_value(sender, message, out)
             case Value():
                 self._ledger.hold(message.instance, message.value)
                 return self._begin_if_leader(out) + self._advance(out)
             case AskState():
-                if self._catch_up.has_state(message) and self._questions.may_ask(sender, message, self.ticks):
+                if self._catch_up.has_state(message) and self._may_ask(sender, message):
                     self._catch_up.send_state(sender, out)
             case HandedState():
                 return self._catch_up.on_state(message)
@@ -291,7 +293,7 @@ class Bft(Log):
             case NewView():
                 return self._on_new_view(message, out)
             case AskRejoin():
-                if self._questions.may_ask(sender, message, self.ticks):
+                if self._may_ask(sender, message):
                     self._on_ask_rejoin(sender, message, out)
             case Outrun():
                 self._rejoin.on_outrun(sender, message)
@@ -302,6 +304,9 @@ class Bft(Log):
             case _:
                 return []
         return self._advance(out)
+
+    def _may_ask(self, sender: ProcessId, message: Wire, number: int = 0) -> bool:
+        return self._questions.may_ask(sender, type(message), number, self.ticks)
 
     def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
         if key == self._proposals.timer_key:
@@ -372,7 +377,7 @@ class Bft(Log):
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> None:
         self._proposals.next_free = max(self._proposals.next_free, instance + 1)
         view, slot = self._views.view, self._ledger.slot(instance)
-        self._votes.hold(slot, view, value, self.ticks)
+        self._votes.hold(slot, view, digest_of(value), value, self.ticks)
         out.send_all(self._members.others, Propose(self.group, view, instance, value))
         self._votes.write(instance, slot, out)
 
@@ -380,7 +385,7 @@ class Bft(Log):
         views, ledger, votes, instance = self._views, self._ledger, self._votes, message.instance
         if not votes.may_vote(message.view) or sender != views.leader or not ledger.takes(instance):
             return []
-        if len(message.value) > self._config.value_bytes + _VALUE_SLACK:
+        if len(message.value) > self._proper.value_bytes:
             return self.suspect(out)
         slot, digest = ledger.slot(instance), digest_of(message.value)
         if slot.view == message.view:
@@ -389,6 +394,8 @@ class Bft(Log):
             if slot.approved:
                 votes.tell(instance, slot, (sender,), out)
             return []
+        if any(at == message.view and wrote != digest for wrote, at in slot.written.items()):
+            return self.suspect(out)  # it proposed something else, before this member was restarted
         wanted = slot.decided
         if instance < views.choice.end:
             if instance not in views.choice.proposals:
@@ -396,7 +403,7 @@ class Bft(Log):
             wanted = views.choice.proposals[instance]
         if wanted not in (NO_DIGEST, digest):
             return self.suspect(out)
-        votes.hold(slot, message.view, message.value, self.ticks)
+        votes.hold(slot, message.view, digest, message.value, self.ticks)
         if wanted == digest or digest in slot.written or message.value == NOTHING:
             votes.write(instance, slot, out)
             return self._advance(out)

@@ -1,7 +1,9 @@
 """Proposals: what a leader has yet to propose, and whether it may.
 
-Entries that come in one turn, or while the window is full, make one value. The window bounds what is in flight:
-instances, bytes, and how far the log may run ahead of the last checkpoint that n-f members have.
+Entries that come in one turn make one value. An instance costs votes of all to all, however little is in it: so while
+one instance is in each of the three phases, entries wait for each other, and go into the next one together. The window
+bounds what is in flight: instances, bytes, and how far the log may run ahead of the last checkpoint that n-f members
+have.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from ..multipaxos.config import PaxosConfig
 from ..values import cut_into_values
 from .checkpoints import Checkpoints
 from .ledger import Ledger
+
+_PHASES = 3
 
 
 class Proposals:
@@ -50,6 +54,8 @@ class Proposals:
         if not (self._values or self._batch) or not self.has_room():
             return None
         if not self._values:
+            if self.next_free - self._ledger.next >= _PHASES:
+                return None
             self._values.extend(cut_into_values(self._batch, self._config.value_bytes))
             self._batch = []
         return self._values.popleft()

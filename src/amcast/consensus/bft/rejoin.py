@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
-
 from ...core import Outbox, ProcessId
 from ..multipaxos.messages import NONCE_BITS, incarnation_of, nonce_of, number_of
 from .ledger import Ledger
 from .members import Members
-from .messages import NOTHING, AskRejoin, Incarnation, Outrun, Readd, decode_readd, encode_readd
+from .messages import NOTHING, AskRejoin, Incarnation, Outrun, Readd, encode_readd
 
 
 class Rejoin:
@@ -75,8 +73,5 @@ class Rejoin:
 
     def has_asked(self, value: bytes) -> bool:
         """Whether the value takes a member back that asked this one as well."""
-        try:
-            readd = decode_readd(value)
-        except msgspec.DecodeError:
-            return False
-        return readd is not None and self._asked.get(readd.process) == readd.incarnation
+        asked = [Readd(process, incarnation) for process, incarnation in self._asked.items()]
+        return any(value == encode_readd(readd) for readd in asked)

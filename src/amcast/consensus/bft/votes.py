@@ -13,7 +13,7 @@ from ...core import Outbox, ProcessId
 from ..multipaxos.config import PaxosConfig
 from .ledger import Ledger, Slot
 from .members import Members
-from .messages import Accept, Digest, PreparedRecord, Propose, View, Write, WrittenRecord, digest_of
+from .messages import Accept, Digest, PreparedRecord, Propose, View, Write, WrittenRecord
 from .rejoin import Rejoin
 from .views import Views
 
@@ -31,15 +31,15 @@ class Votes:
     def may_vote(self, view: View) -> bool:
         return self._rejoin.is_member and self._views.installed and view == self._views.view
 
-    def hold(self, slot: Slot, view: View, value: bytes, ticks: int) -> None:
+    def hold(self, slot: Slot, view: View, digest: Digest, value: bytes, ticks: int) -> None:
         """A proposal that it may vote for."""
-        slot.view, slot.digest = view, digest_of(value)
+        slot.view, slot.digest = view, digest
         slot.approved = False
         slot.since = slot.told = ticks
         slot.wait = self._config.retransmit_ticks
-        needed = {slot.decided, *slot.written, *slot.said.values()}
-        slot.values = {digest: kept for digest, kept in slot.values.items() if digest in needed}
-        slot.values[slot.digest] = value
+        needed = {slot.decided, slot.wanted, *slot.written}
+        slot.values = {known: kept for known, kept in slot.values.items() if known in needed}
+        slot.values[digest] = value
 
     # -- its own
 
@@ -64,16 +64,17 @@ class Votes:
     def _prepare(self, instance: int, slot: Slot, out: Outbox) -> None:
         """Once n-f members wrote what this one did, in this view."""
         view, digest, ledger = slot.view, slot.digest, self._ledger
-        if not slot.approved or not self.may_vote(view):
-            return
+        own = slot.accepts.get(self._members.process)
+        if not slot.approved or (own is not None and own[0] >= view) or not self.may_vote(view):
+            return  # most writes come when it has accepted already
         if ledger.count(slot.writes, view, digest) < self._members.quorum:
             return
         if slot.prepared_view != view:
             out.persist(PreparedRecord(view, instance, digest))
             slot.prepared_view, slot.prepared = view, digest
-        if ledger.take_vote(slot.accepts, self._members.process, view, digest):  # the first, or since a restart
-            out.send_all(self._members.others, Accept(self._members.group, view, instance, digest))
-            self._decide(instance, slot, view, digest)
+        ledger.take_vote(slot.accepts, self._members.process, view, digest)
+        out.send_all(self._members.others, Accept(self._members.group, view, instance, digest))
+        self._decide(instance, slot, view, digest)
 
     def _decide(self, instance: int, slot: Slot, view: View, digest: Digest) -> None:
         if not slot.decided and self._ledger.count(slot.accepts, view, digest) >= self._members.quorum:
