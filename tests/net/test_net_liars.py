@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from amcast.core import AppMessage, ProcessId, Wire
 from amcast.net.client._questions import Question
 from amcast.net.client.async_client import connect
 from amcast.net.node.application import StateMachine
+from amcast.net.node.data_folder import replace_folder
 from amcast.protocols import Reply
 
 from .clusters import Cluster, eventually, run, running
@@ -140,6 +142,22 @@ def test_a_member_that_is_stopped_and_started_catches_up(tmp_path: Path) -> None
             await cluster.start_and_wait("g1.p2")
             await client.multicast("g1", b"e")
             await eventually(lambda: again.text == b"abcde", "it has all")
+
+    run(test)
+
+
+def test_a_leader_that_lost_its_disk_is_taken_back_though_nothing_is_sent(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "c", "byzcast", 1, durability="sync") as cluster:
+            async with connect(cluster.config) as client:
+                await client.multicast("g1", b"a")
+            leader = cluster.leader(1)
+            await cluster.stop(leader)
+            shutil.rmtree(cluster.config.data_folder(leader))
+            replace_folder(cluster.config, leader)
+            await cluster.start(leader)
+            node = cluster.servers[leader].node
+            await eventually(lambda: node.is_running and not node.process.is_silent, "it is taken back", 60)
 
     run(test)
 

@@ -403,8 +403,8 @@ class ByzantineReplica(ReplicatedAutomaton):
                 self._automaton.on_group_message(entry.source, entry.body, effects)
             case _:
                 stream = self._outgoing.get(entry.group)
-                self._ack_since.pop(entry.group, None)
-                if stream is not None:
+                if stream is not None and entry.upto > stream.first:  # a leader that orders old ones does no work
+                    self._ack_since.pop(entry.group, None)
                     stream.acknowledge(entry.upto)
         self._perform(effects, out)
 

@@ -294,7 +294,7 @@ class Bft(Log):
                 return self._on_new_view(message, out)
             case AskRejoin():
                 if self._may_ask(sender, message):
-                    self._on_ask_rejoin(sender, message, out)
+                    return self._on_ask_rejoin(sender, message, out)
             case Outrun():
                 self._rejoin.on_outrun(sender, message)
             case AskRead():
@@ -412,15 +412,18 @@ class Bft(Log):
             return self._advance(out)
         return [Proposed(message.view, instance, message.value)]
 
-    def _on_ask_rejoin(self, sender: ProcessId, message: AskRejoin, out: Outbox) -> None:
+    def _on_ask_rejoin(self, sender: ProcessId, message: AskRejoin, out: Outbox) -> list[Decision]:
         value = self._rejoin.on_ask(sender, message, out)
+        if sender == self.leader:
+            return self.suspect(out)  # it can't take itself back, and nobody else may notice while nothing is ordered
         if value is None:
-            return
+            return []
         if self.is_leader:
             self._propose_command(value, out)
         elif value != NOTHING:
             for instance in self._ledger.unfinished():
                 self._votes.write_readd(instance, self._ledger.slots[instance], out)
+        return []
 
     def _propose_command(self, value: bytes, out: Outbox) -> None:
         """The log's own: once at a time, and nothing at all only if nothing else is in flight."""
