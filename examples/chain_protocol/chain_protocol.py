@@ -82,11 +82,12 @@ class ChainAutomaton(GroupAutomaton):
         return message in self._waiting
 
     def on_submit(self, message: AppMessage, out: GroupOutbox) -> None:
-        if not self._seen.is_known(message.id):
+        if self._seen.admit_new(message):
             self._take(message, out)
 
     def on_group_message(self, source: GroupId, body: Body, out: GroupOutbox) -> None:
         if isinstance(body, Pass):
+            self._seen.admit(body.message)
             self._take(body.message, out)
         else:
             assert body.id == self._current, "a group has one message at a time"
@@ -94,7 +95,6 @@ class ChainAutomaton(GroupAutomaton):
             self._go_on(out)
 
     def _take(self, message: AppMessage, out: GroupOutbox) -> None:
-        self._seen.admit(message)
         self._waiting[message.id] = message
         self._go_on(out)
 

@@ -206,13 +206,13 @@ def test_a_time_to_wait_is_a_number_above_0(cli: Cli, command: tuple[str, ...], 
     [
         (("-p", "byzcast", "--replicas", 5), "groups of 5 are not 3f+1: use 4, 7, 10 or so replicas, here 7"),
         (("-p", "fastcast", "--faults", "byzantine"), "fastcast believes the members of its groups"),
-        (("-p", "bft", "--driver", "node"), "bft does not run on nodes yet: leave out --driver node"),
     ],
 )
 def test_fuzz_refuses_what_liars_have_no_place_in(cli: Cli, args: tuple[object, ...], says: str) -> None:
     assert says in cli.refuses("fuzz", "--seeds", 1, *args)
 
 
-def test_a_cluster_of_a_protocol_that_only_the_simulator_runs_is_refused(cli: Cli, tmp_path: Path) -> None:
-    assert "byzcast does not run on clusters yet" in cli.refuses("up", "--protocol", "byzcast", "-d", "one")
+def test_a_cluster_with_groups_in_which_nobody_may_lie_is_refused(cli: Cli, tmp_path: Path) -> None:
+    refusal = cli.refuses("up", "--protocol", "byzcast", "--replicas", 3, "-d", "one")
+    assert "group g1 has 3 members: such groups are not 3f+1" in refusal
     assert list(tmp_path.iterdir()) == []
