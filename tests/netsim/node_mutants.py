@@ -321,13 +321,7 @@ DEPOSED = NodePlan((CutOff(300_000, ("g1.p0", "c1"), 1_300_000), PauseNode(300_0
 READING: dict[str, Any] = {"queries": 8.0, "clients": 3, "dst_max": 1, "limits": Limits()}
 
 
-def states_before_deliveries(patch: pytest.MonkeyPatch) -> None:
-    """A state is handed over before the deliveries that it stands for are durable here."""
-    patch.setattr(Node, "_transmit_state", lambda self, to, data: self._transmit((to,), data))
-
-
 MUTANTS = (
-    NodeMutant(states_before_deliveries, ("group-down", "power-loss"), range(121, 123)),
     NodeMutant(told_later, ("kill",), range(10), groups=2, changes=TOGETHER),
     NodeMutant(words_left_out_of_snapshots, ("group-down",), range(20), groups=2, changes=TOGETHER),
     NodeMutant(words_forgotten_early, ("group-down",), range(50, 60), groups=2, changes=TOGETHER),

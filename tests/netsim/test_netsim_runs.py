@@ -138,7 +138,7 @@ def test_a_replica_on_hold_that_missed_the_decision_takes_over_a_state() -> None
     Whether the gap is there depends on when packets arrive, so the same faults happen on several networks.
     """
     drawn = fuzz_node_scenario("multipaxos", 43, KINDS)
-    made = [msgspec.structs.replace(drawn, seed=seed) for seed in (5, 13, 29)]
+    made = [msgspec.structs.replace(drawn, seed=seed) for seed in (17, 33, 38)]
     assert not any(simulate_nodes(each).violations for each in made)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("amcast.net.node.application.Host.unseen_at", None)

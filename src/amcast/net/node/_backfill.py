@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -62,6 +63,7 @@ class Backfill:
         self._order = list(members.all)  # those who failed to answer come last, and liars not at all
         self._lost: list[tuple[int, int]] = []  # ranges that no member has
         self._doubtful: list[tuple[int, int]] = []  # and those that can't be proved now
+        self._has_gap = asyncio.Event()
         self.problem: str | None = None
 
     async def run(self) -> None:
@@ -77,7 +79,17 @@ class Backfill:
             except DiskFailedError as failure:
                 raise failure.error from None
             if not is_filled:
-                await asyncio.sleep(_PAUSE_S)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE_S):
+                await self._has_gap.wait()
+        self._has_gap.clear()
+
+    def hurry(self) -> None:
+        """There is a new gap. Until it is filled, its messages are on fewer disks than they should be."""
+        self._has_gap.set()
 
     @property
     def is_filling(self) -> bool:

@@ -90,6 +90,7 @@ class Node(Outbox):
         self._look: asyncio.TimerHandle | None = None
         self._undurable_max = config.limits.undurable_bytes
         self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
+        self.on_gap: Callable[[], None] = lambda: None  # in the delivery log
         self.on_readable: Callable[[int, int], None] = lambda read, position: None
         self._read = system().random_bits(48)  # the latest read: no two lives of a process use the same numbers
         self._wants_read = False
@@ -499,6 +500,7 @@ class Node(Outbox):
         self.is_log_full = False
         if self.trace is not None:
             self.trace.restored(position, system().wall_us())
+        self.on_gap()
         return True
 
     def readable(self, read: int, position: int) -> None:

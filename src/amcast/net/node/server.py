@@ -104,6 +104,7 @@ class NodeServer:
         needed = self._needed(self.node.group)
         self.shared_states = None if self.host is None or needed == 1 else SharedStates(self.host)
         self.backfill = Backfill(self.node.group, self.node.has_batches, self.node.deliveries, self._members(), needed)
+        self.node.on_gap = self.backfill.hurry
         self.followers = Followers(self.node, config.limits)
         self.queries = Queries(self.node, config.limits)
         self._slow_readers = SlowReaders(self.connections, config.limits)
