@@ -242,7 +242,10 @@ class Client(Process):
                 elif group in reply.groups:
                     self._count_answer(outstanding, group, sender)
                 if not outstanding.missing:
-                    outstanding.is_done = not self._keep_delivered(outstanding)
+                    kept = self.unfinished(outstanding.parts)
+                    outstanding.is_done = not kept
+                    if kept:
+                        self._keep_delivered(outstanding, kept)
                     del self._outstanding[id_]
                     completed.extend(outstanding.parts)
         if completed:
@@ -275,6 +278,11 @@ class Client(Process):
     def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None:
         """A group has too many open messages: it gets these again as its answers make room, or by the retry timer."""
         self._turned_away.setdefault(group, {}).update(dict.fromkeys(ids))
+
+    @property
+    def was_turned_away(self) -> bool:
+        """Whether some group had no room for messages, and has not got them since."""
+        return bool(self._turned_away)
 
     def send_turned_away(self, process: ProcessId, answered: int, out: Outbox) -> None:
         """A process has answered so many messages, and has room for as many."""
@@ -311,12 +319,10 @@ class Client(Process):
             if self._earlier:
                 self._answered([message])
 
-    def _keep_delivered(self, outstanding: Outstanding) -> bool:
-        kept = self.unfinished(outstanding.parts)
+    def _keep_delivered(self, outstanding: Outstanding, kept: Sequence[AppMessage]) -> None:
         for part in kept:
             self._delivered[part.id] = (outstanding, part)
         outstanding.kept = len(kept)
-        return bool(kept)
 
     def leader_of(self, group: GroupId) -> ProcessId:
         """As far as the client knows."""

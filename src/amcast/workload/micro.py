@@ -35,7 +35,7 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(f"destinations {self.dst_min}-{self.dst_max} make no range: use for example 1-2")
         if not 0 <= self.targets <= len(topology.groups):
             raise UsageError(f"messages can't go to the first {self.targets} groups: there are {len(topology.groups)}")
-        groups = self._groups(topology)
+        groups = topology.groups[: self.targets or None]
         if self.dst_max > len(groups):
             raise UsageError(
                 f"a message can't go to {self.dst_max} groups: there are {len(groups)}; "
@@ -46,13 +46,10 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def draw(self, topology: Topology, rng: Random, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
         """Destinations and payload of the next messages."""
-        payload, groups = bytes(self.payload_bytes), self._groups(topology)
+        payload, groups = bytes(self.payload_bytes), topology.groups[: self.targets or None]
         if self.dst_min == len(groups):
             return [(groups, payload)] * count
         return [(self._destinations(groups, rng), payload) for _ in range(count)]
-
-    def _groups(self, topology: Topology) -> tuple[GroupId, ...]:
-        return topology.groups[: self.targets] if self.targets else topology.groups
 
     def _destinations(self, groups: tuple[GroupId, ...], rng: Random) -> tuple[GroupId, ...]:
         count = self._count(rng)

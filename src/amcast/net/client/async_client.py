@@ -123,7 +123,9 @@ class WaitingClient(Client):
             call.is_told.set()
         if len(call.told) == len(call.dst):
             call.is_complete = True
-            self.end_call(id_)
+            del self.calls[id_]
+            if self._delivered:
+                self.release(id_)
 
     def _is_certain(self, call: _Call, sender: ProcessId, group: GroupId, told: tuple[Result, str]) -> bool:
         said = call.said = call.said or {}
@@ -289,7 +291,10 @@ class AsyncClient(Observer):
         With a `key`, the same holds for all calls that this client's name makes with that key, groups and payload, also
         by other programs and later: the request is executed once, and each call gets the answer of that execution.
         """
-        id_, future, call = self._begin_call(groups, self._enclosed(payload, key))
+        enclosed = as_sent(payload) if key is None and type(payload) is bytes else self._enclosed(payload, key)
+        message, future = self._submit(groups, enclosed)
+        id_ = message.id
+        call = self._process.calls[id_] = _Call(message.dst)
         await self._finish(id_, future, timeout, call)
         return call.results()
 
@@ -333,21 +338,15 @@ class AsyncClient(Observer):
     def _submit_call(
         self, groups: str | Iterable[str], enclosed: bytes, timeout: float | None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
-        id_, future, call = self._begin_call(groups, enclosed)
+        message, future = self._submit(groups, enclosed)
+        id_ = message.id
+        call = self._process.calls[id_] = _Call(message.dst)
 
         async def answer() -> dict[str, bytes | None]:
             await self._finish(id_, future, timeout, call)
             return call.results()
 
         return id_, answer()
-
-    def _begin_call(
-        self, groups: str | Iterable[str], enclosed: bytes
-    ) -> tuple[MessageId, asyncio.Future[None], _Call]:
-        message, future = self._submit(groups, enclosed)
-        id_ = message.id
-        call = self._open.process.calls[id_] = _Call(message.dst)
-        return id_, future, call
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
         """A leader tells results by itself. If it could not, any member of the group may know them.

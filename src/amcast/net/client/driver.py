@@ -93,7 +93,8 @@ class ClientDriver(Outbox):
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> None:
         self.process.on_message(sender, reply, self)
-        self.process.send_turned_away(sender, len(reply.ids), self)
+        if self.process.was_turned_away:
+            self.process.send_turned_away(sender, len(reply.ids), self)
 
     def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None:
         self.process.on_turned_away(group, ids)
