@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -126,6 +127,16 @@ def test_status_says_why_a_process_has_ended(folder: Path) -> None:
     assert "g1.p0 ended with code 2" in program("up", cwd=folder, code=2), "the message is still there"
 
 
+def test_up_does_not_wait_for_a_process_that_has_ended(folder: Path) -> None:
+    program("up", "-p", "skeen", "--groups", "2", cwd=folder)
+    cluster = LocalCluster(folder / ".amcast")
+    cluster.start_missing()
+    cluster.kill("g2.p0")
+    with pytest.raises(amcast.UsageError, match=r"g2\.p0 has ended meanwhile"):
+        asyncio.run(cluster.wait_until_ready())
+    program("up", cwd=folder)
+
+
 def test_help_names_what_a_program_uses() -> None:
     for name in amcast.__all__:
         assert getattr(amcast, name) is not None
@@ -152,7 +163,10 @@ def test_a_message_that_stops_a_group_is_skipped(folder: Path) -> None:
     (folder / "picky.py").write_text(PICKY)
     program("up", "--groups", "1", "--app", "picky.py:Picky", cwd=folder)
     program("send", "g1", "hello", cwd=folder)
+    cluster = LocalCluster(folder / ".amcast")
+    cluster.signal("g1.p2", signal.SIGSTOP)
     program("send", "g1", "poison", "--timeout", "3", cwd=folder, code=1)
+    cluster.signal("g1.p2", signal.SIGCONT)  # it runs, and has not met the message yet
     assert "at position 1: ValueError: no taste" in program("status", cwd=folder, code=1)
     assert "as g1=7" in program("up", "--hold-at", "1", cwd=folder, code=2)
     program("up", "--hold-at", "g1=1", cwd=folder)

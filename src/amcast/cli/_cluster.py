@@ -454,14 +454,14 @@ def _hint(cluster: LocalCluster, folder: Path) -> str:
 
 def start_cluster(cluster: LocalCluster, quiet: bool) -> None:
     """Starts the processes that do not run. If a cluster that was down does not become ready, it is stopped again."""
-    running = [name for name in cluster.names if cluster.pid(name) is not None]
+    was_down = not cluster.running()
     with progress(quiet=quiet) as bar:
         task = bar.add_task("processes", total=len(cluster.names), note="")
         try:
-            cluster.start([name for name in cluster.names if name not in running])
+            cluster.start_missing()
             asyncio.run(cluster.wait_until_ready(progress=lambda ready: bar.update(task, completed=ready)))
         except BaseException:
-            if not running:
+            if was_down:
                 cluster.stop()
             raise
 

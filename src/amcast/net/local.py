@@ -192,6 +192,7 @@ class LocalCluster:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         # Groups whose applications wait at a position for the decision to skip it, in processes that are started now.
         self.hold_at: dict[GroupId, int] = {}
+        self._found_running: set[str] = set()  # by `start_missing`: somebody else started them
         self._delivered: dict[str, int] = {}  # up to where each process was when it was last asked
 
     @classmethod
@@ -260,6 +261,19 @@ class LocalCluster:
         for name in self.names if names is None else names:
             self._start_one(name)
 
+    def running(self) -> list[str]:
+        return [name for name in self.names if self.pid(name) is not None]
+
+    def start_missing(self) -> None:
+        """Starts the processes that do not run.
+
+        Of a group that is to be held, those that run are started anew. For example, g1.p2 was the last to learn the
+        message at which g1.p0 and g1.p1 have ended: if it ran on without a hold, it would end there too.
+        """
+        self.stop(name for name in self.running() if split_name(name)[0] in self.hold_at)
+        self._found_running = set(self.running())
+        self.start(name for name in self.names if name not in self._found_running)
+
     def _start_one(self, name: str) -> None:
         self.config.process_named(name)
         if self.pid(name) is not None:
@@ -310,9 +324,9 @@ class LocalCluster:
         self.signal(name, signal.SIGKILL)
         self._wait(name, time.monotonic() + _STOP_S)
 
-    def stop(self) -> None:
-        """Asks all nodes to end, and kills those that do not end in time."""
-        running = [name for name in self.names if self.pid(name) is not None]
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """Asks nodes, or all, to end, and kills those that do not end in time."""
+        running = self.running() if names is None else list(names)
         for name in running:
             with contextlib.suppress(UsageError, ProcessLookupError):
                 self.signal(name, signal.SIGCONT)
@@ -443,7 +457,7 @@ class LocalCluster:
             leading = {status.name for status in ready if status.is_leader}
             if len(ready) == len(self.names) and all(status.leader in leading for status in ready):
                 return
-            self._check_children()
+            self._check_processes()
             if time.monotonic() > deadline:
                 silent = [name for name, status in statuses.items() if status is None]
                 what = f"no answer from {', '.join(silent)}" if silent else "no leader in some group"
@@ -452,7 +466,12 @@ class LocalCluster:
                 raise UsageError(f"the cluster is not ready after {timeout:g} s: {what}; see {self.folder / 'logs'}")
             await asyncio.sleep(0.1)
 
-    def _check_children(self) -> None:
+    def _check_processes(self) -> None:
+        """Nobody needs to wait for a process that has ended."""
+        for name in self._found_running:
+            if self.pid(name) is None:
+                words = self.last_words(name) or "no word"
+                raise UsageError(f"{name} has ended meanwhile: {words}; `amcast up` starts it again")
         for name, child in self._children.items():
             if child.poll() not in (None, 0, -signal.SIGKILL):
                 words = self.last_words(name) or "no word"
