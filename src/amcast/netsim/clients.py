@@ -170,6 +170,7 @@ class Operator:
     def __init__(self, scenario: NodeScenario, machine: Machine, poisons: dict[str, Poison]) -> None:
         self._scenario = scenario
         self._poisons = poisons
+        self.is_asking = False  # a request is open: if the run ended now, nobody would know what became of it
         self.program = machine.start(machine.name)
         self.task = self.program.loop.create_task(self._run())
 
@@ -179,9 +180,11 @@ class Operator:
                 await asyncio.sleep(_RETRY_S)
                 for group, poison in self._poisons.items():
                     if poison.position is not None and not poison.is_skipped:
+                        self.is_asking = True
                         with suppress(UsageError, RetryableError):
                             await client.skip(group, poison.position, 2.0)
                             poison.is_skipped = True
+                        self.is_asking = False
 
 
 class Reader:

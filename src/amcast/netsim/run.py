@@ -149,7 +149,7 @@ class NodeSimulation:
             return
         if self.reader is None and now > self._quiet_us and all(_has_ended(each) for each in self.senders):
             machine = self.world.add_machine("reader", self._wall_us)
-            self.reader = Reader(self.scenario, machine, self._applications_are_at)
+            self.reader = Reader(self.scenario, machine, self._is_quiet_at)
         if self.reader is not None and self.reader.is_done:
             self._stop_all()
         elif now > self._deadline or any(_has_failed(each) for each in self._programs()):
@@ -173,8 +173,9 @@ class NodeSimulation:
     def _programs(self) -> list[Sender | Reader]:
         return [*self.senders, *([self.reader] if self.reader else [])]
 
-    def _applications_are_at(self, positions: dict[str, int]) -> bool:
-        return all(
+    def _is_quiet_at(self, positions: dict[str, int]) -> bool:
+        """Applications have executed what was delivered, and the operator has no more to ask for."""
+        return not (self.operator is not None and self.operator.is_asking) and all(
             node.server is not None and node.server.host is not None and node.server.host.position == positions[name]
             for name, node in self.nodes.items()
         )
