@@ -62,22 +62,23 @@ class SeenMessages:
         sender = self._senders.get(id_ >> SEQ_BITS)
         if sender is None:
             sender = self._senders[id_ >> SEQ_BITS] = _Sender()
-        seq, settled, bits = id_ & SEQ_MASK, sender.settled, sender.bits
-        ahead = seq - settled
-        if ahead < 0 or bits >> ahead & 1:
+        settled, bits = sender.settled, sender.bits
+        ahead = (id_ & SEQ_MASK) - settled
+        if ahead < 0:
             return False
-        ids, is_new = 1, True
-        if message.count != 1:
-            ids = id_bits(message)
-            is_new = not bits >> ahead & ids
-        # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-        passed = (message.settled if message.settled < seq else seq) - settled
-        if passed > 0:
+        known = bits >> ahead
+        if known & 1:
+            return False
+        ids = 1 if message.count == 1 else id_bits(message)
+        passed = message.settled - settled
+        if passed <= 0:
+            sender.bits = bits | ids << ahead
+        else:
+            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
+            passed = passed if passed < ahead else ahead
             sender.settled = settled + passed
             sender.bits = bits >> passed | ids << (ahead - passed)
-        else:
-            sender.bits = bits | ids << ahead
-        return is_new
+        return not known & ids
 
     def dump(self) -> dict[ProcessId, SeenOfSender]:
         return {

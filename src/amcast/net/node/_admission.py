@@ -80,8 +80,8 @@ class Admission:
         return busy
 
     def on_delivered(self, batch: Sequence[tuple[AppMessage, object]]) -> None:
-        for undelivered in self._undelivered:
-            if undelivered.messages:
+        if self.forwarded.messages or self._ingress.messages or self._left.messages:  # hardly ever
+            for undelivered in self._undelivered:
                 undelivered.on_delivered(batch)
 
     def _has_room(self, count: int, size: int, account: Account) -> bool:

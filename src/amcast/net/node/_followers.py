@@ -42,7 +42,6 @@ class Followers:
         self._read_first = 0
         self._is_woken = False
         self.problem: str | None = None  # why not all that is in the log can be read
-        node.on_turn_end.append(self._serve)
 
     def __len__(self) -> int:
         return len(self._next)
@@ -53,6 +52,8 @@ class Followers:
             if len(self._next) >= self._max or account.followers >= account.limits.followers:
                 return False
             account.followers += 1
+            if not self._next:
+                self._node.watch_turns(self._serve, True)
             self._accounts[connection] = account
             connection.keep_waiting_below(self._waiting_max)
         self._next[connection] = position
@@ -63,6 +64,7 @@ class Followers:
         if self._next.pop(connection, None) is not None:
             self._accounts.pop(connection).followers -= 1
             if not self._next:
+                self._node.watch_turns(self._serve, False)
                 self._read = []
 
     def wake(self) -> None:

@@ -72,7 +72,6 @@ class Queries:
         self._logged = Rate(1, 10)
         self._can_read = type(node.process).on_read is not Process.on_read
         node.on_readable = self._on_readable
-        node.on_turn_end.append(self._on_turn_end)
 
     # -- taking
 
@@ -239,7 +238,9 @@ class Queries:
     # -- waiting
 
     def _look_later(self) -> None:
+        """While something waits, and a bit longer: to watch turns only now and then costs more than a look too many."""
         if self._look is None:
+            self._node.watch_turns(self._on_turn_end, True)
             self._look = self._loop.call_later(_LOOK_S, self._look_again)
 
     def _look_again(self) -> None:
@@ -255,6 +256,8 @@ class Queries:
             self._serve()
         elif self._waiting:
             self._look_later()
+        if self._look is None:
+            self._node.watch_turns(self._on_turn_end, False)
 
     def _what_is_missing(self, asked: _Asked) -> str:
         if asked.position is None:

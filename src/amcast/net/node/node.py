@@ -89,7 +89,7 @@ class Node(Outbox):
         self.on_failure: Callable[[BaseException], None] = _raise
         self._look: asyncio.TimerHandle | None = None
         self._undurable_max = config.limits.undurable_bytes
-        self.on_turn_end: list[Callable[[], None]] = []  # clients that follow the deliveries are served then
+        self._on_turn_end: tuple[Callable[[], None], ...] = ()
         self.on_gap: Callable[[], None] = lambda: None  # in the delivery log
         self.on_readable: Callable[[int, int], None] = lambda read, position: None
         self._read = system().random_bits(48)  # the latest read: no two lives of a process use the same numbers
@@ -265,8 +265,13 @@ class Node(Outbox):
             waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
             if waiting > self._undurable_max or not self.takes_input:
                 self._regulate(waiting)
-        for callback in self.on_turn_end:
+        for callback in self._on_turn_end:
             callback()
+
+    def watch_turns(self, callback: Callable[[], None], is_wanted: bool) -> None:
+        """Has the callback called at the end of each turn, or not any more. Nobody should watch without a need."""
+        others = tuple(each for each in self._on_turn_end if each != callback)
+        self._on_turn_end = (*others, callback) if is_wanted else others
 
     def _regulate(self, waiting_bytes: int) -> None:
         """Back-pressure of the disk: with a full or slow one, a node stays bounded in memory and lets others wait.

@@ -74,6 +74,6 @@ def envelopes_in(message: AppMessage) -> list[bytes]:
     """The payloads in a message or a batch that are envelopes."""
     if message.count == 1:
         return [message.payload] if message.payload.startswith(ENVELOPE) else []
-    if ENVELOPE not in message.payload:
+    if ENVELOPE[0] not in message.payload or ENVELOPE not in message.payload:  # one byte is found much faster
         return []
     return [part.payload for part in unpack(message) if part.payload.startswith(ENVELOPE)]

@@ -55,11 +55,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._on_frame = on_frame
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if not self._buffer:
-            self._replace_buffer(self._room)
-        elif self._end == len(self._buffer):  # whole frames wait, and the event loop has read ahead
-            self._replace_buffer(2 * (self._end - self._start))
-        return self._view[self._end :]
+        end = self._end
+        if end == len(self._buffer):
+            # There is none yet. Or whole frames wait in it, and the event loop has read ahead.
+            self._replace_buffer(2 * (end - self._start) or self._room)
+            end = self._end
+        return self._view[end:]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes

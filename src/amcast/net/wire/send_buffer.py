@@ -63,14 +63,21 @@ class SendBuffer:
 
         What is owed is never dropped while there is a connection: the caller sees to it that it does not pile up.
         """
-        if self._has_room(len(data)) or (is_owed and self._transport is not None):
-            self._frames.append(data)
-            self._size += len(data)
-            return len(self._frames) == 1
+        size, transport = self._size + len(data), self._transport
+        if (
+            (transport is not None and size + transport.get_write_buffer_size() <= self._limit)
+            or self._has_room(len(data))
+            or (is_owed and transport is not None)
+        ):
+            frames = self._frames
+            frames.append(data)
+            self._size = size
+            return len(frames) == 1
         self.dropped += 1
         return False
 
     def _has_room(self, size: int) -> bool:
+        """Where the frame does not simply fit."""
         transport, waiting = self._transport, self._size
         if transport is not None:
             waiting += transport.get_write_buffer_size()
