@@ -169,6 +169,7 @@ def test_a_message_that_stops_a_group_is_skipped(folder: Path) -> None:
     cluster.signal("g1.p2", signal.SIGCONT)  # it runs, and has not met the message yet
     assert "at position 1: ValueError: no taste" in program("status", cwd=folder, code=1)
     assert "as g1=7" in program("up", "--hold-at", "1", cwd=folder, code=2)
+    assert "there is no group g2" in program("up", "--hold-at", "g2=1", cwd=folder, code=2)
     program("up", "--hold-at", "g1=1", cwd=folder)
     assert "on hold at position 1" in program("status", cwd=folder)
     assert "no member of g1 holds its application at position 5" in program("skip", "g1", "5", cwd=folder, code=2)

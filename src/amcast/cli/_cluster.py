@@ -152,7 +152,7 @@ def register(app: typer.Typer) -> None:
             make_application(config, config.process[0].id)  # what is wrong with it is said here, and not in logs
             LocalCluster.create(folder, config)
         cluster = local_cluster(folder, token, token_file)
-        cluster.hold_at = _parse_hold(hold_at)
+        cluster.hold_at = _parse_hold(hold_at, cluster.config.topology().groups)
         start_cluster(cluster, as_json)
         statuses = asyncio.run(cluster.statuses())
         if as_json:
@@ -385,13 +385,15 @@ def _is_given(context: typer.Context, parameter: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _parse_hold(text: str) -> dict[int, int]:
+def _parse_hold(text: str, groups: tuple[int, ...]) -> dict[int, int]:
     """`g1=7`; several with commas between."""
     found = {}
     for part in filter(None, text.split(",")):
         group, _, position = part.strip().partition("=")
         if not (group.startswith("g") and group[1:].isdigit() and position.isdigit()):
             raise UsageError(f"--hold-at {part.strip()}: write a group and a position, as g1=7")
+        if int(group[1:]) not in groups:
+            raise UsageError(f"--hold-at {part.strip()}: there is no group {group}")
         found[int(group[1:])] = int(position)
     return found
 
