@@ -55,6 +55,14 @@ def test_every_tool_works_with_tokens(cli: Cli, cluster: LocalCluster, monkeypat
     assert "12 messages in run" in done(cli, "down", "--collect", "run")
 
 
+def test_tokens_are_kept_where_the_nodes_of_this_folder_look(cli: Cli, cluster: LocalCluster) -> None:
+    done(cli, "token", "add", "bob", "--send", "g1", "--out", "bob.token")
+    assert "bob" in (cluster.folder / "tokens.toml").read_text()
+    assert [each["name"] for each in json.loads(done(cli, "token", "list", "--json"))["tokens"]] == ["operator", "bob"]
+    done(cli, "token", "revoke", "bob")
+    assert "bob" not in (cluster.folder / "tokens.toml").read_text()
+
+
 def test_tokens_of_a_local_cluster_come_with_tls(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tokens are of no use without TLS"):
         plan(tmp_path / "c", "skeen", tokens=True)

@@ -11,8 +11,10 @@ import typer
 from ..core import UsageError
 from ._output import JsonOption, console, errors, print_json, table
 
-FileOption = Annotated[Path, typer.Option(help="The file that nodes read.")]
-DEFAULT_FILE = Path("tokens.toml")
+_NAME = "tokens.toml"
+FileOption = Annotated[
+    Path | None, typer.Option(help=f"The file that nodes read; if not given, that of `amcast up`, or {_NAME}.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +37,7 @@ def register(app: typer.Typer) -> None:
         out: Annotated[
             Path | None, typer.Option(help="Write the token to this new file, for --token-file, and do not show it.")
         ] = None,
-        file: FileOption = DEFAULT_FILE,
+        file: FileOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Make a token for a client, and add its hash and its rights to a file that nodes read; it is made if need be.
@@ -53,6 +55,7 @@ def register(app: typer.Typer) -> None:
 
         if out is not None and out.exists():
             raise UsageError(f"{out} exists: nothing is overwritten, choose another file")
+        file = _tokens_file(file)
         secret = add_token(file, name, _groups(send), _groups(follow), _day(expires), operate)
         if out is not None:
             write_secret(out, secret)
@@ -66,7 +69,7 @@ def register(app: typer.Typer) -> None:
         errors.print(f"added to {file}; {where}", soft_wrap=True, highlight=False, markup=False)
 
     @tokens.command("list")
-    def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
+    def list_(file: FileOption = None, as_json: JsonOption = False) -> None:
         """Show whose tokens there are, and what each may do. The tokens themselves are stored nowhere.
 
         Examples:
@@ -75,7 +78,7 @@ def register(app: typer.Typer) -> None:
         """
         from ..net.security.access import Access
 
-        entries = []
+        file, entries = _tokens_file(file), []
         for rights in Access.load(file).all:
             send, follow = rights.groups
             expires = "" if rights.expires is None else rights.expires.isoformat()
@@ -94,7 +97,7 @@ def register(app: typer.Typer) -> None:
     @tokens.command("revoke")
     def revoke(
         name: Annotated[str, typer.Argument(help="Whose token it is.")],
-        file: FileOption = DEFAULT_FILE,
+        file: FileOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Take a token out of the file that nodes read. They end its connections within a second.
@@ -105,11 +108,20 @@ def register(app: typer.Typer) -> None:
         """
         from ..net.security.access import revoke_token
 
+        file = _tokens_file(file)
         revoke_token(file, name)
         if as_json:
             print_json({"name": name, "revoked": True, "file": str(file)})
             return
         errors.print(f"{name} is revoked in {file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _tokens_file(given: Path | None) -> Path:
+    """A token that goes into another file than the nodes read would be refused, and one that is revoked there not."""
+    from ._cluster import DEFAULT_DIR
+
+    own = DEFAULT_DIR / _NAME
+    return given or (own if own.exists() else Path(_NAME))
 
 
 def _groups(text: str) -> list[str]:
