@@ -33,6 +33,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._room = _STRANGER_BUFFER
+        self._has_usual_size = False  # the buffer: if not, it is replaced once it is empty
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = 0  # of the bytes that are not handled yet
@@ -52,6 +53,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """From now on it is known who sends: the buffer may be larger, and frames up to this limit are taken."""
         self._limit = limit
         self._room = _BUFFER
+        self._has_usual_size = self._room <= len(self._buffer) <= 4 * self._room
         self._on_frame = on_frame
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -82,8 +84,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self._on_failure(error)
                 return
             start = stop
-        self._start = start
-        self._make_room(needed)
+        if start == self._end and self._has_usual_size:
+            self._start = self._end = 0
+        else:
+            self._start = start
+            self._make_room(needed)
 
     def _go_on(self) -> None:
         """Handles the frames that have waited."""
@@ -99,7 +104,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         left = self._end - self._start
         if left == 0:
             self._start = self._end = 0
-            if not self._room <= len(self._buffer) <= 4 * self._room:
+            if not self._has_usual_size:
                 self._replace_buffer(0)  # the next bytes get one of the right size
                 self._may_hold(0)
         elif needed > len(self._buffer) - self._start:
@@ -119,6 +124,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _replace_buffer(self, size: int) -> None:
         rest = bytes(self._view[self._start : self._end])
         self._buffer = bytearray(size)
+        self._has_usual_size = self._room <= size <= 4 * self._room
         self._view = memoryview(self._buffer)
         self._view[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
