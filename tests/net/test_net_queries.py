@@ -482,7 +482,7 @@ def test_a_query_crosses_the_wire_in_few_frames(tmp_path: Path) -> None:
             questions._send = lambda to, framed: (sent.append(len(framed)), send(to, framed))[1]  # type: ignore[func-returns-value]
             answers = await asyncio.gather(*(client.query("g1", b"%d" % number) for number in range(2_500)))
             assert answers == [b"%d" % number for number in range(2_500)]
-            assert len(sent) <= 40, "many share a frame"
+            assert len(sent) == 3, "a thousand fit in a frame"
 
     run(test)
 

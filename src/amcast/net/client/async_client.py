@@ -53,7 +53,9 @@ class _Call(msgspec.Struct, gc=False):
     """What the applications of some groups answered to a message."""
 
     dst: tuple[GroupId, ...]
-    told: dict[GroupId, Result] = {}
+    only: GroupId | None = None  # its one group, if one member is believed: the usual case, which must cost little
+    result: Result = None  # of that group
+    told: dict[GroupId, Result] | None = None  # otherwise, by groups
     is_complete: bool = False
     problem: str = ""
     is_told: asyncio.Event | None = None  # while somebody waits for it
@@ -61,20 +63,19 @@ class _Call(msgspec.Struct, gc=False):
 
     @property
     def missing(self) -> list[GroupId]:
-        return [group for group in self.dst if group not in self.told]
+        if self.is_complete:
+            return []
+        told = self.told or {}
+        return [group for group in self.dst if group not in told]
 
     def results(self) -> dict[str, bytes | None]:
         """By the names of the groups. Raises if a group has not executed the message."""
         if self.problem:
             raise UsageError(self.problem)
-        if len(self.dst) == 1:  # by far the most: it must cost little
-            group = self.dst[0]
-            result = self.told[group]
-            if not isinstance(result, int):
-                return {_name_of(group): result}
+        told = {self.dst[0]: self.result} if self.told is None else self.told
         results: dict[str, bytes | None] = {}
         for group in self.dst:
-            result = self.told[group]
+            result = told[group]
             if isinstance(result, int):
                 raise NotExecutedError(f"g{group}: {result.text}")
             results[_name_of(group)] = result
@@ -118,26 +119,43 @@ class WaitingClient(Client):
             return
         for id_, result in zip(ids, results, strict=False):
             call = calls.get(id_)
-            if call is None or group in call.told or group not in call.dst:
+            if call is None:
                 continue
-            if self._fears_liars and not self._is_certain(call, sender, group, (result, problem)):
+            if call.only == group:
+                call.result, call.is_complete = result, True
+            elif call.only is not None or not self._is_news(call, sender, group, (result, problem)):
                 continue
-            call.told[group] = result
             if problem:
                 call.problem = problem
             if call.is_told is not None:
                 call.is_told.set()
-            if len(call.told) == len(call.dst):
-                call.is_complete = True
+            if call.is_complete:
                 del calls[id_]
                 if self._delivered:
                     self.release(id_)
+
+    def _is_news(self, call: _Call, sender: ProcessId, group: GroupId, answer: tuple[Result, str]) -> bool:
+        """Whether it is known by this, what one of several groups answered, or one whose members may lie."""
+        told = call.told = call.told or {}
+        if group in told or group not in call.dst:
+            return False
+        if self._fears_liars and not self._is_certain(call, sender, group, answer):
+            return False
+        told[group], _ = answer
+        call.is_complete = len(told) == len(call.dst)
+        return True
 
     def _is_certain(self, call: _Call, sender: ProcessId, group: GroupId, told: tuple[Result, str]) -> bool:
         said = call.said = call.said or {}
         said[sender] = told
         members = self._topology.members(group)
         return sum([said.get(each) == told for each in members]) > liars_max(len(members))
+
+    def begin_call(self, message: AppMessage) -> _Call:
+        dst = message.dst
+        only = dst[0] if len(dst) == 1 and not self._fears_liars else None
+        call = self.calls[message.id] = _Call(dst, only)
+        return call
 
     def end_call(self, id_: MessageId) -> None:
         """It is complete, or given up: groups need not keep its results for this client any more."""
@@ -306,9 +324,12 @@ class AsyncClient(Observer):
         enclosed = as_sent(payload) if key is None and type(payload) is bytes else self._enclosed(payload, key)
         driver = self._open
         message, future = self._submit(driver, groups, enclosed)
-        call = driver.process.calls[message.id] = _Call(message.dst)
+        call = driver.process.begin_call(message)
         await self._finish(driver, message.id, future, timeout, call)
-        return call.results()
+        result = call.result
+        if call.only is None or call.problem or isinstance(result, int):
+            return call.results()
+        return {_name_of(call.only): result}
 
     def submit_call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
@@ -352,7 +373,7 @@ class AsyncClient(Observer):
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
         driver = self._open
         message, future = self._submit(driver, groups, enclosed)
-        call = driver.process.calls[message.id] = _Call(message.dst)
+        call = driver.process.begin_call(message)
 
         async def answer() -> dict[str, bytes | None]:
             await self._finish(driver, message.id, future, timeout, call)

@@ -125,7 +125,7 @@ class Trunk:
         self.reaches_all = False  # there is a buffer, and so a connection or attempts at one, for every process
         self._tasks: list[asyncio.Task[None]] = []
         self._starts: dict[ProcessId, list[Start]] = {}  # of this turn
-        self.questions = Questions(self.send, self._touch_once, self._end_turn)
+        self.questions = Questions(self.send, self._touch_once)
         self._dirty: list[SendBuffer] = []
         self._woken: dict[Session, None] = {}  # sessions that have something to do before the turn ends
         self._is_turn_ending = False
