@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from amcast.core import AppMessage
+from amcast.core import AppMessage, message_id, pack
 from amcast.net import system
 from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.config import Limits
@@ -98,6 +98,30 @@ def test_an_application_that_has_raised_is_not_used_again(tmp_path: Path) -> Non
             again()
     assert host.position == 1
     assert read_snapshot(tmp_path / "application.state") is None
+    log.close()
+
+
+def test_an_application_that_raises_inside_a_batch_tells_nobody(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    told: list[object] = []
+    host = Host(Failing(1, TimeoutError("late")), log, tmp_path, snapshot_every=1)
+    host.on_results = lambda messages, results: told.append(results)
+    batch = pack([AppMessage(message_id(7, seq), (1,), b"%d" % seq) for seq in range(3)])
+    with pytest.raises(ApplicationError, match="apply a message at position 1: TimeoutError: late"):
+        host.deliver_batch(0, batch)
+    with pytest.raises(ApplicationError, match="at position 1"):
+        host.deliver_batch(1, batch)
+    assert (host.position, told) == (1, [])
+    log.close()
+
+
+def test_a_batch_that_is_partly_known_is_applied_from_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    machine = Failing(9, TimeoutError("late"))
+    host = Host(machine, log, tmp_path, snapshot_every=1)
+    host.deliver_batch(0, AppMessage(message_id(7, 0), (1,), b"0"))
+    host.deliver_batch(0, pack([AppMessage(message_id(7, seq), (1,), b"%d" % seq) for seq in range(3)]))
+    assert (host.position, machine.lines) == (3, [b"0", b"1", b"2"])
     log.close()
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -16,10 +19,12 @@ from amcast.net.client.async_client import WaitingClient, connect
 from amcast.net.client.sync_client import connect_sync
 from amcast.net.disk.records import Durability
 from amcast.net.node._application_state import Kept, read_snapshot, split_state
+from amcast.net.node._client_service import ClientService
 from amcast.net.node.application import ApplicationError, StateMachine
 from amcast.net.node.node import Node
 from amcast.net.node.results import RESULT_LIMIT, Results
-from amcast.net.wire.control import ResultsQuery
+from amcast.net.wire.control import Result, ResultsQuery
+from amcast.net.wire.control import Results as ToldResults
 from tests.net.clusters import Cluster, eventually, run, running
 
 
@@ -63,9 +68,57 @@ def test_each_group_answers(protocol: str, tmp_path: Path) -> None:
     run(test)
 
 
+def test_the_results_of_a_batch_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    taken: list[int] = []
+    tell, take = ClientService.results, WaitingClient.take_results
+
+    def count_told(service: ClientService, ids: Sequence[int], results: Sequence[Result]) -> bool:
+        told.append(len(ids))
+        return tell(service, ids, results)
+
+    def count_taken(client: WaitingClient, sender: int, group: int, ids: Sequence[int], *rest: Any) -> None:
+        taken.append(len(ids))
+        take(client, sender, group, ids, *rest)
+
+    monkeypatch.setattr(ClientService, "results", count_told)
+    monkeypatch.setattr(WaitingClient, "take_results", count_taken)
+
+    async def test() -> None:
+        machines = registers(groups=1)
+        async with running(tmp_path / "c", groups=1, machines=machines) as cluster, connect(cluster.config) as client:
+            await client.call("g1", b"")
+            told.clear()
+            taken.clear()
+            answers = await asyncio.gather(*(client.call("g1", b"x") for _ in range(200)))
+            assert [each["g1"] for each in answers] == [b"x" * count for count in range(1, 201)]
+            assert sum(told) == sum(taken) == 200, "by the leader alone"
+            assert max(len(told), len(taken)) <= 4, "it took one batch, or a few"
+
+    run(test)
+
+
+def test_sessions_on_one_connection_get_their_own_results(tmp_path: Path) -> None:
+    async def test() -> None:
+        machines = registers(groups=1)
+        async with (
+            running(tmp_path / "c", groups=1, machines=machines) as cluster,
+            connect(cluster.config) as client,
+            client.session() as other,
+        ):
+            many = [each.call("g1", b"x") for _ in range(20) for each in (client, other)]
+            answers = await asyncio.gather(*many)
+            assert sorted(len(each["g1"] or b"") for each in answers) == list(range(1, 41)), "each has its own answer"
+            id_, answer = other.submit_call("g1", b"y")
+            client._trunk._on_results(0, ToldResults(1, (id_,), ()))  # an id, and no result of it
+            assert await answer == {"g1": b"x" * 40 + b"y"}
+
+    run(test)
+
+
 def test_a_result_that_nobody_told_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a fail-over: the leader that executed the message tells nobody. Any member knows the result."""
-    monkeypatch.setattr(Node, "on_result", lambda *_: None)
+    monkeypatch.setattr(Node, "on_results", lambda *_: None)
 
     async def test() -> None:
         machines = registers(groups=1)
@@ -81,7 +134,7 @@ def test_a_call_that_waits_for_its_results_ends_with_its_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so, and not that the client was never opened."""
-    monkeypatch.setattr(WaitingClient, "take_result", lambda *_: None)
+    monkeypatch.setattr(WaitingClient, "take_results", lambda *_: None)
 
     async def test() -> None:
         async with running(tmp_path / "c", groups=1, machines=registers(groups=1)) as cluster:
@@ -137,7 +190,7 @@ def test_a_call_is_settled_as_soon_as_its_results_are_here(tmp_path: Path) -> No
 
 
 def test_a_message_is_not_settled_before_its_result_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "on_result", lambda *_: None)
+    monkeypatch.setattr(Node, "on_results", lambda *_: None)
 
     async def test() -> None:
         machines = registers(groups=1)
@@ -280,9 +333,9 @@ def message(seq: int, settled: int = 0, sender: int = 7) -> AppMessage:
 
 def test_results_go_into_a_snapshot_and_come_back() -> None:
     results = Results(1 << 20)
-    results.add(message(0), b"zero")
-    results.add(message(1), None)
-    results.add(message(0, sender=8), b"other")
+    results.add_all([message(0)], [b"zero"])
+    results.add_all([message(1)], [None])
+    results.add_all([message(0, sender=8)], [b"other"])
     copy = Results(1 << 20)
     copy.load(results.dump())
     assert copy.dump() == results.dump()
@@ -293,27 +346,46 @@ def test_results_go_into_a_snapshot_and_come_back() -> None:
 
 def test_the_quietest_sender_is_forgotten_when_there_is_no_room() -> None:
     results = Results(10_000)
-    results.add(message(0, sender=1), b"x" * 3_000)
-    results.add(message(0, sender=2), b"x" * 3_000)
-    results.add(message(1, sender=1), b"x" * 3_000)
-    results.add(message(0, sender=3), b"x" * 3_000)
+    results.add_all([message(0, sender=1)], [b"x" * 3_000])
+    results.add_all([message(0, sender=2)], [b"x" * 3_000])
+    results.add_all([message(1, sender=1)], [b"x" * 3_000])
+    results.add_all([message(0, sender=3)], [b"x" * 3_000])
     assert results.find(message(0, sender=2).id) == (False, None)
     assert results.find(message(0, sender=1).id)[0]
-    results.add(message(2, sender=1), b"x" * 20_000)
+    results.add_all([message(2, sender=1)], [b"x" * 20_000])
     assert results.find(message(2, sender=1).id)[0], "the last one stays whatever its size"
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_the_results_of_a_batch_are_kept_as_if_each_came_alone(is_exact: bool) -> None:
+    """Replicas that restart execute the messages of a batch one by one, and their states are the same bytes."""
+    rng = Random(7)
+    together, alone = Results(5_000, is_exact), Results(5_000, is_exact)
+    next_seq = [0] * 5
+    for _ in range(300):
+        sender, count = rng.randrange(5), rng.randint(1, 20)
+        first = next_seq[sender]
+        next_seq[sender] += count
+        settled = max(0, first + rng.randint(-30, 5))
+        messages = [message(seq, settled, sender) for seq in range(first, first + count)]
+        results = [rng.choice((None, b"", b"x" * rng.randrange(200))) for _ in messages]
+        together.add_all(messages, results)
+        for each, result in zip(messages, results, strict=True):
+            alone.add_all([each], [result])
+        assert together.dump() == alone.dump()
 
 
 def test_a_settled_mark_never_covers_its_own_message() -> None:
     results = Results(1 << 20)
     for seq in range(100):
-        results.add(message(seq, settled=1 << 40), b"x")
+        results.add_all([message(seq, settled=1 << 40)], [b"x"])
         assert results.find(message(seq).id)[0]
     assert not results.find(message(50).id)[0]
 
 
 def test_a_snapshot_of_an_earlier_version_has_results_alone(tmp_path: Path) -> None:
     results, path = Results(1 << 20), tmp_path / "application.state"
-    results.add(message(0), b"zero")
+    results.add_all([message(0)], [b"zero"])
     state = len(results.dump()).to_bytes(8, "little") + results.dump() + b"the machine's state"
     header = struct.pack("<7sBQQ", b"amc-app", 2, 5, len(state))
     path.write_bytes(header + crc32(state, crc32(header)).to_bytes(4, "little") + state)

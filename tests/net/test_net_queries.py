@@ -165,7 +165,7 @@ def test_a_query_waits_for_an_application_that_lags(tmp_path: Path) -> None:
             hosts = [server.host for server in cluster.servers.values() if server.host is not None]
             with pytest.MonkeyPatch.context() as patch:
                 for host in hosts:
-                    patch.setattr(host, "deliver", lambda *_: None)
+                    patch.setattr(host, "deliver_batch", lambda *_: None)
                     patch.setattr(host, "catch_up", lambda: False)
                 await client.multicast("g1", b"a")
                 asked = asyncio.create_task(client.query("g1", b"", timeout=60))

@@ -384,7 +384,7 @@ def test_results_do_not_depend_on_when_a_state_was_dumped() -> None:
         return AppMessage(message_id(sender, seq), (1,), b"", max(0, seq - 2) if seq % 5 == 0 else 0)
 
     def add(results: Results, number: int) -> None:
-        results.add(message(number), bytes(number % 90))
+        results.add_all([message(number)], [bytes(number % 90)])
 
     often, never = Results(6_000, is_exact=True), Results(6_000, is_exact=True)
     restored = Results(6_000, is_exact=True)

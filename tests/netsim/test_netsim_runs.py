@@ -22,7 +22,7 @@ from amcast.netsim import (
     shrink_node,
     simulate_nodes,
 )
-from amcast.netsim.faults import EmptyDisk, Kill, Terminate
+from amcast.netsim.faults import CutOff, EmptyDisk, Kill, PauseNode, Terminate
 from tests.netsim.node_mutants import swallowed_application_errors
 
 SEEDS = range(5)
@@ -144,3 +144,15 @@ def test_a_replica_on_hold_that_missed_the_decision_takes_over_a_state() -> None
         patch.setattr("amcast.net.node.application.Host.unseen_at", None)
         found = {violation.property for each in made for violation in simulate_nodes(each).violations}
         assert found == {"liveness"}
+
+
+def test_some_partitions_leave_a_client_that_only_asks_with_a_deposed_leader() -> None:
+    made = [fuzz_node_scenario("basecast", seed, ("partition",)) for seed in range(20)]
+    deposing = [each for each in made if each.readers]
+    assert 5 <= len(deposing) < 20
+    for scenario in deposing:
+        reader = f"c{scenario.clients}"
+        cuts = [each for each in scenario.plan.faults if isinstance(each, CutOff) and reader in each.side]
+        pauses = {(each.at_us, each.process) for each in scenario.plan.faults if isinstance(each, PauseNode)}
+        assert cuts
+        assert {(each.at_us, each.side[0]) for each in cuts} <= pauses, "it sleeps while the others elect another one"

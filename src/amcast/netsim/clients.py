@@ -46,7 +46,11 @@ class History:
 
 
 class Sender:
-    """Multicasts, calls and queries at its pace, whether or not the messages before are delivered."""
+    """Multicasts, calls and queries at its pace, whether or not the messages before are delivered.
+
+    A leader that was deposed and does not know it proposes what clients send it, and its reads wait for that, in vain.
+    One who only asks it is answered at once, if the leader takes it for granted that it leads.
+    """
 
     def __init__(self, scenario: NodeScenario, index: int, machine: Machine, rng: Random, history: History) -> None:
         self._history = history
@@ -63,6 +67,7 @@ class Sender:
         self._rng = rng
         each, more = divmod(scenario.messages, scenario.clients)
         self._messages = each + (index < more)
+        self._only_asks = index >= scenario.clients
         self.program = machine.start(machine.name)
         self.task = self.program.loop.create_task(self._run())
 
@@ -70,9 +75,11 @@ class Sender:
         scenario = self._scenario
         async with _connected(scenario.config(), self.program.name) as client:
             waiting: list[asyncio.Future[Any]] = []
+            queries = max(1.0, scenario.queries) if self._only_asks else scenario.queries
             for number in range(self._messages):
-                waiting.append(self._multicast(client, number))
-                for _ in range(int(scenario.queries + self._asking.random())):
+                if not self._only_asks:
+                    waiting.append(self._multicast(client, number))
+                for _ in range(int(queries + self._asking.random())):
                     waiting.append(self.program.loop.create_task(self._query(client)))
                 await asyncio.sleep(self._rng.expovariate(1e6 / self._scenario.interval_us))
             for outcome in await asyncio.gather(*waiting, return_exceptions=True):

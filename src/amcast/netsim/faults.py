@@ -227,6 +227,9 @@ STRIKES = (Kill, PowerLoss, EmptyDisk, OldDisk, FlippedBits)
 LOSE_DISK = (EmptyDisk, OldDisk, FlippedBits)
 _YEAR_US = 365 * 86_400 * 1_000_000
 CALLS_US = 300_000  # a strike that waits for system calls comes after so long anyway
+_RETRIED_US = 1_000_000  # clients send again what was not answered
+_AWAKE_US = 600_000  # in which a leader that was deposed may still believe that it leads
+_DEPOSE_EARLY = 4  # in the first part of the window, so that clients still send and ask when the leader wakes up
 _BACK_US = 2_000_000  # a process that ended has been started again, and has asked its group what it knows of it
 
 KINDS = (
@@ -297,11 +300,18 @@ class NodePlanSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def random_node_plan(
-    groups: int, replicas: int, durability: Durability, kinds: tuple[str, ...], size: NodePlanSize, rng: Random
+    groups: int,
+    replicas: int,
+    durability: Durability,
+    kinds: tuple[str, ...],
+    size: NodePlanSize,
+    rng: Random,
+    reader: str,
 ) -> NodePlan:
+    """`reader` is the name of a client that only asks: some partitions have it on the smaller side."""
     if not kinds:
         return NodePlan()
-    drawer = _Drawer(groups, replicas, durability, size, rng)
+    drawer = _Drawer(groups, replicas, durability, size, rng, reader)
     faults: list[AnyNodeFault] = []
     for _ in range(rng.randint(1, size.faults_max)):
         faults += drawer.draw(rng.choice(kinds))
@@ -330,7 +340,10 @@ def _silences_witnesses(fault: AnyNodeFault, old: OldDisk, replicas: int) -> boo
 
 
 class _Drawer:
-    def __init__(self, groups: int, replicas: int, durability: Durability, size: NodePlanSize, rng: Random) -> None:
+    def __init__(
+        self, groups: int, replicas: int, durability: Durability, size: NodePlanSize, rng: Random, reader: str
+    ) -> None:
+        self._reader = reader
         self._groups = list(range(1, groups + 1))
         self._replicas = replicas
         self._durability = durability
@@ -383,6 +396,9 @@ class _Drawer:
             case "break":
                 return [BreakConnections(at, process, 0.3 + 0.7 * chance)]
             case "partition":
+                own = Random(at)  # so that what is drawn next stays as it was
+                if self._replicas >= 3 and own.random() < 0.5:
+                    return self._depose(at, lasts, group, own.choice((0, 0, 0, 1, 2)))
                 return [self._cut(at, lasts, group, chance, other)]
             case "full-disk":
                 return [FullDisk(at, process, int(other * other * 20_000), lasts)]
@@ -428,3 +444,10 @@ class _Drawer:
         members = [f"g{group}.p{index}" for index in range(self._replicas)]
         side = sorted(rng.sample(members, rng.randint(1, len(members))))
         return CutOff(at, tuple(side), lasts, chance < 0.3, other < 0.5)
+
+    def _depose(self, at: int, lasts: int, group: int, member: int) -> list[AnyNodeFault]:
+        """A leader, most likely, sleeps while the others elect another one, and wakes up cut off, with somebody who
+        asks it. By then clients have sent again what the sleeper did not answer, and the others have delivered it."""
+        process = f"g{group}.p{member}"
+        begins, sleeps = at // _DEPOSE_EARLY, _RETRIED_US + lasts
+        return [CutOff(begins, (process, self._reader), sleeps + _AWAKE_US), PauseNode(begins, process, sleeps)]

@@ -84,8 +84,10 @@ def fuzz_node_scenario(
         keep_messages=rng.choice((5, 10_000_000, 10_000_000)),
         seed=seed,
     )
-    plan = random_node_plan(group_count, replica_count, mode, kinds, size, Random(f"fuzz nodes/plan/{seed}"))
-    scenario = msgspec.structs.replace(scenario, plan=plan)
+    reader, plan_rng = f"c{clients}", Random(f"fuzz nodes/plan/{seed}")
+    plan = random_node_plan(group_count, replica_count, mode, kinds, size, plan_rng, reader)
+    readers = int(any(reader in getattr(fault, "side", ()) for fault in plan.faults))
+    scenario = msgspec.structs.replace(scenario, plan=plan, readers=readers)
     scenario.check()
     return scenario
 

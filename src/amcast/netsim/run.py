@@ -114,7 +114,7 @@ class NodeSimulation:
         self._injector.schedule()
         for node in self.nodes.values():
             node.start()
-        for index in range(self.scenario.clients):
+        for index in range(self.scenario.clients + self.scenario.readers):
             machine = self.world.add_machine(f"c{index}", self._wall_us)
             sender = Sender(self.scenario, index, machine, self.world.rng("client", index), self.history)
             self.senders.append(sender)

@@ -28,6 +28,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     payload_bytes: int = 64  # at most
     interval_us: int = 100_000  # between two messages of a client
     queries: float = 0.0  # to applications, for each message that is sent
+    readers: int = 0  # more clients, named after the others, which only ask
     durability: Durability = Durability.SYNC
     latency_us: int = 200
     splits: float = 0.1  # how often a reader gets a part of what has arrived
@@ -75,7 +76,7 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self.config().check()
         if self.clients < 1 or self.messages < 0 or self.dst_max < 1:
             raise UsageError("a run needs at least one client, and messages go to one group or more")
-        names = [*self.names(), *(f"c{index}" for index in range(self.clients))]
+        names = [*self.names(), *(f"c{index}" for index in range(self.clients + self.readers))]
         for fault in self.plan.faults:
             touched = getattr(fault, "side", None) or (getattr(fault, "process", names[0]),)
             strangers = [name for name in touched if name not in names]

@@ -19,9 +19,13 @@ The law: **whatever any learner was handed before a read began is handed up here
   that forgot its promise with its disk confirms nothing until the group has taken it back. By the acceptor's law the
   higher candidate sees that decision, if it was made in b or below, and drops the promise that was forgotten.
 
-No clock is asked. A read costs a round of messages, all reads that begin in a turn share one, and rounds overlap. If a
-message is lost or the leader changes, readers ask again: any later answer does for an earlier read too. An instance
-that a leader proposed and that its successor knows nothing of may stay empty for long; the next answer is lower.
+No clock is asked. A read costs a round of messages, all reads that begin in a turn share one, and rounds overlap. The
+first round after each tick asks all members. Those that confirm it first, as many as a majority needs, are asked alone
+in the rounds that follow until the next tick: a busy group has half the work, and an idle one asks all every time.
+
+If a message is lost or the leader changes, readers ask again: any later answer does for an earlier read too. An
+instance that a leader proposed and that its successor knows nothing of may stay empty for long; the next answer is
+lower.
 
 Numbers of reads only rise in one life of a process, and no two of its lives use the same: an answer to an earlier life
 would tell too little.
@@ -32,7 +36,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...core import Outbox, ProcessId
+from ...core import Outbox, ProcessId, majority
 from .messages import Ballot, Confirm, Confirmed, ReadAt
 
 if TYPE_CHECKING:
@@ -110,6 +114,7 @@ class ReadRounds:
         self._round = 0
         self._confirmed: dict[ProcessId, int] = {}  # the latest round that a member confirmed
         self._marked = 0  # the latest round at the last tick
+        self._fastest: list[ProcessId] = []  # who confirmed first since the last tick, as many as are needed
         self.confirm_key = f"log.{learner.group}.confirm"
 
     def ask(self, reader: ProcessId, read: int, out: Outbox) -> None:
@@ -125,10 +130,16 @@ class ReadRounds:
             self._asking, self._confirmed = {}, {}
             self._rounds.clear()
             self._round = self._marked = 0
+            self._fastest = []
 
     @property
     def _is_current(self) -> bool:
         return self._election.leads and self._ballot == self._election.ballot
+
+    @property
+    def _knows_fastest(self) -> bool:
+        """With this one they are a majority."""
+        return len(self._fastest) + 1 >= majority(len(self._learner.members))
 
     def begin_round(self, out: Outbox) -> None:
         if not self._is_current or not self._asking or len(self._rounds) >= _OVERLAP_MAX:
@@ -136,12 +147,15 @@ class ReadRounds:
         self._round += 1
         asking, self._asking = self._asking, {}
         self._rounds.append((self._round, self._leadership.next_free, asking))
-        out.send_all(self._learner.others, Confirm(self._group, self._ballot, self._round))
+        asked = self._fastest if self._knows_fastest else self._learner.others
+        out.send_all(asked, Confirm(self._group, self._ballot, self._round))
         self._answer(out)
 
     def on_confirmed(self, sender: ProcessId, message: Confirmed, out: Outbox) -> None:
         if self._is_current and message.ballot == self._ballot and self._learner.is_member(sender):
             self._confirmed[sender] = max(message.round, self._confirmed.get(sender, 0))
+            if message.round > self._marked and not self._knows_fastest and sender not in self._fastest:
+                self._fastest.append(sender)
             self._answer(out)
 
     def _answer(self, out: Outbox) -> None:
@@ -167,11 +181,12 @@ class ReadRounds:
         return counter.is_quorum(mask)
 
     def on_tick(self, out: Outbox) -> None:
-        """Asks again, if a round has waited since the last tick."""
+        """Asks all members, if a round has waited since the last tick, or was not asked of all."""
         if not self._is_current:
             return
-        if self._rounds and self._rounds[0][0] <= self._marked:
+        if self._rounds and (self._fastest or self._rounds[0][0] <= self._marked):
             out.send_all(self._learner.others, Confirm(self._group, self._ballot, self._round))
         self._marked = self._round
+        self._fastest = []
         if self._asking:
             out.set_timer(self.confirm_key, 0)

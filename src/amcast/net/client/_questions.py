@@ -138,10 +138,11 @@ class Questions:
                     leaving.setdefault((member, question.group, question.max_age_ms), []).append(question)
                 continue
             key = (question.to, question.group, question.max_age_ms)
-            if key in leaving:
-                leaving[key].append(question)
-            else:
+            same = leaving.get(key)
+            if same is None:
                 leaving[key] = [question]
+            else:
+                same.append(question)
         for (to, group, age_ms), questions in leaving.items():
             for some in _cut(questions):
                 payloads = tuple([each.payload for each in some])

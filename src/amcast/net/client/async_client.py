@@ -53,7 +53,9 @@ class _Call(msgspec.Struct, gc=False):
     """What the applications of some groups answered to a message."""
 
     dst: tuple[GroupId, ...]
-    told: dict[GroupId, Result] = {}
+    only: GroupId | None = None  # its one group, if one member is believed: the usual case, which must cost little
+    result: Result = None  # of that group
+    told: dict[GroupId, Result] | None = None  # otherwise, by groups
     is_complete: bool = False
     problem: str = ""
     is_told: asyncio.Event | None = None  # while somebody waits for it
@@ -61,20 +63,19 @@ class _Call(msgspec.Struct, gc=False):
 
     @property
     def missing(self) -> list[GroupId]:
-        return [group for group in self.dst if group not in self.told]
+        if self.is_complete:
+            return []
+        told = self.told or {}
+        return [group for group in self.dst if group not in told]
 
     def results(self) -> dict[str, bytes | None]:
         """By the names of the groups. Raises if a group has not executed the message."""
         if self.problem:
             raise UsageError(self.problem)
-        if len(self.dst) == 1:  # by far the most: it must cost little
-            group = self.dst[0]
-            result = self.told[group]
-            if not isinstance(result, int):
-                return {_name_of(group): result}
+        told = {self.dst[0]: self.result} if self.told is None else self.told
         results: dict[str, bytes | None] = {}
         for group in self.dst:
-            result = self.told[group]
+            result = told[group]
             if isinstance(result, int):
                 raise NotExecutedError(f"g{group}: {result.text}")
             results[_name_of(group)] = result
@@ -106,32 +107,55 @@ class WaitingClient(Client):
         calls = self.calls
         return [message for message in delivered if message.id in calls] if calls else ()
 
-    def take_result(self, sender: ProcessId, group: GroupId, id_: MessageId, result: Result, problem: str) -> None:
+    def take_results(
+        self, sender: ProcessId, group: GroupId, ids: Sequence[MessageId], results: Sequence[Result], problem: str
+    ) -> None:
         """The first answer of each group counts, or the first that f+1 members give, if f may lie.
 
-        It is called for multicasts as well: groups don't tell them apart.
+        Those of multicasts come as well: groups don't tell them apart.
         """
-        call = self.calls.get(id_)
-        if call is None or group in call.told or group not in call.dst:
+        calls = self.calls
+        if not calls:
             return
-        if self._fears_liars and not self._is_certain(call, sender, group, (result, problem)):
-            return
-        call.told[group] = result
-        if problem:
-            call.problem = problem
-        if call.is_told is not None:
-            call.is_told.set()
-        if len(call.told) == len(call.dst):
-            call.is_complete = True
-            del self.calls[id_]
-            if self._delivered:
-                self.release(id_)
+        for id_, result in zip(ids, results, strict=False):
+            call = calls.get(id_)
+            if call is None:
+                continue
+            if call.only == group:
+                call.result, call.is_complete = result, True
+            elif call.only is not None or not self._is_news(call, sender, group, (result, problem)):
+                continue
+            if problem:
+                call.problem = problem
+            if call.is_told is not None:
+                call.is_told.set()
+            if call.is_complete:
+                del calls[id_]
+                if self._delivered:
+                    self.release(id_)
+
+    def _is_news(self, call: _Call, sender: ProcessId, group: GroupId, answer: tuple[Result, str]) -> bool:
+        """Whether it is known by this, what one of several groups answered, or one whose members may lie."""
+        told = call.told = call.told or {}
+        if group in told or group not in call.dst:
+            return False
+        if self._fears_liars and not self._is_certain(call, sender, group, answer):
+            return False
+        told[group], _ = answer
+        call.is_complete = len(told) == len(call.dst)
+        return True
 
     def _is_certain(self, call: _Call, sender: ProcessId, group: GroupId, told: tuple[Result, str]) -> bool:
         said = call.said = call.said or {}
         said[sender] = told
         members = self._topology.members(group)
         return sum([said.get(each) == told for each in members]) > liars_max(len(members))
+
+    def begin_call(self, message: AppMessage) -> _Call:
+        dst = message.dst
+        only = dst[0] if len(dst) == 1 and not self._fears_liars else None
+        call = self.calls[message.id] = _Call(dst, only)
+        return call
 
     def end_call(self, id_: MessageId) -> None:
         """It is complete, or given up: groups need not keep its results for this client any more."""
@@ -192,7 +216,7 @@ class AsyncClient(Observer):
         driver = _Driver(self._shared or Trunk(self._credentials), _make_process)
         await self._patiently(partial(driver.open, self._seeds))
         driver.on_busy = self._note_busy
-        driver.on_result = driver.process.take_result
+        driver.on_results = driver.process.take_results
         self._driver = driver
         self._opened = driver.trunk
         return self
@@ -244,18 +268,24 @@ class AsyncClient(Observer):
         too busy all the time. The client then goes on trying in the background, under the same id: the message may be
         delivered later, but never twice.
         """
-        id_, future = self.submit(groups, payload)
-        await self._finish(id_, future, timeout)
-        return id_
+        driver = self._open
+        given = payload if type(payload) is bytes else _checked(payload)
+        message, future = self._submit(driver, groups, as_sent(given))
+        await self._finish(driver, message.id, future, timeout)
+        return message.id
 
     async def _finish(
-        self, id_: MessageId, future: asyncio.Future[None], timeout: float | None, call: _Call | None = None
+        self,
+        driver: _Driver,
+        id_: MessageId,
+        future: asyncio.Future[None],
+        timeout: float | None,
+        call: _Call | None = None,
     ) -> None:
         """Waits until all groups have delivered a message, and have told the results of a call.
 
         Nobody else has the future: it may be cancelled with whoever waits here, and the message goes its way.
         """
-        driver = self._open
         deadline_s = None if timeout is None else driver.deadlines.begin(future, timeout)
         try:
             await future
@@ -292,11 +322,14 @@ class AsyncClient(Observer):
         by other programs and later: the request is executed once, and each call gets the answer of that execution.
         """
         enclosed = as_sent(payload) if key is None and type(payload) is bytes else self._enclosed(payload, key)
-        message, future = self._submit(groups, enclosed)
-        id_ = message.id
-        call = self._process.calls[id_] = _Call(message.dst)
-        await self._finish(id_, future, timeout, call)
-        return call.results()
+        driver = self._open
+        message, future = self._submit(driver, groups, enclosed)
+        call = driver.process.begin_call(message)
+        await self._finish(driver, message.id, future, timeout, call)
+        result = call.result
+        if call.only is None or call.problem or isinstance(result, int):
+            return call.results()
+        return {_name_of(call.only): result}
 
     def submit_call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
@@ -338,15 +371,15 @@ class AsyncClient(Observer):
     def _submit_call(
         self, groups: str | Iterable[str], enclosed: bytes, timeout: float | None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
-        message, future = self._submit(groups, enclosed)
-        id_ = message.id
-        call = self._process.calls[id_] = _Call(message.dst)
+        driver = self._open
+        message, future = self._submit(driver, groups, enclosed)
+        call = driver.process.begin_call(message)
 
         async def answer() -> dict[str, bytes | None]:
-            await self._finish(id_, future, timeout, call)
+            await self._finish(driver, message.id, future, timeout, call)
             return call.results()
 
-        return id_, answer()
+        return message.id, answer()
 
     async def _ask_for_results(self, id_: MessageId, call: _Call) -> None:
         """A leader tells results by itself. If it could not, any member of the group may know them.
@@ -394,12 +427,12 @@ class AsyncClient(Observer):
         """
         age_ms = 0 if consistency == "linearizable" else _age_ms(consistency, max_age)
         driver = self._open
-        trunk, layout, number = driver.trunk, driver.trunk.layout, self._group(group)
+        trunk, number = driver.trunk, self._group(group)
         question = payload if type(payload) is bytes else _checked(payload)
-        if len(question) > layout.message_bytes:
-            limit = layout.message_bytes
+        if len(question) > trunk.message_bytes:
+            limit = trunk.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        questions, members = trunk.questions, layout.groups[number]
+        questions, members = trunk.questions, trunk.members[number]
         leader = questions.leaders.get(number)
         if leader is None or leader not in members:
             leader = driver.process.leader_of(number)
@@ -424,25 +457,26 @@ class AsyncClient(Observer):
 
     def submit(self, groups: str | Iterable[str], payload: Payload) -> tuple[MessageId, asyncio.Future[None]]:
         """Like `multicast`, without waiting: the future is done when the message is delivered everywhere."""
-        message, future = self._submit(groups, as_sent(_checked(payload)))
+        message, future = self._submit(self._open, groups, as_sent(_checked(payload)))
         return message.id, future
 
-    def _submit(self, groups: str | Iterable[str], payload: bytes) -> tuple[AppMessage, asyncio.Future[None]]:
-        driver = self._open
-        process = driver.process
+    def _submit(
+        self, driver: _Driver, groups: str | Iterable[str], payload: bytes
+    ) -> tuple[AppMessage, asyncio.Future[None]]:
+        process, trunk = driver.process, driver.trunk
         if isinstance(groups, str):
-            dst: tuple[GroupId, ...] = (self._group(groups),)
+            dst: tuple[GroupId, ...] = trunk.destinations.get(groups) or (self._group(groups),)
         else:
             dst = tuple(sorted({self._group(name) for name in groups}))
-        if len(payload) > self.layout.message_bytes:
+        if len(payload) > trunk.message_bytes:
             raise UsageError(
-                f"a payload of {len(payload)} bytes is over the cluster's limit of {self.layout.message_bytes}: "
+                f"a payload of {len(payload)} bytes is over the cluster's limit of {trunk.message_bytes}: "
                 "split it, or send a reference"
             )
         message = process.new_message(dst, payload)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = driver.loop.create_future()
         process.waiting[message.id] = future
-        process.on_multicast(message, driver)
+        process.on_multicast_all((message,), driver)
         return message, future
 
 

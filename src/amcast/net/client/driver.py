@@ -20,6 +20,7 @@ _ASK_AGAIN_S = 1.0  # for an id, if no process gave one; then after twice as lon
 _ASK_AGAIN_MAX_S = 60.0
 
 MakeProcess = Callable[[ProcessId, Topology, Layout], Client]
+OnResults = Callable[[ProcessId, GroupId, Sequence[MessageId], Sequence[Result], str], None]
 
 
 class ClientDriver(Outbox):
@@ -37,7 +38,7 @@ class ClientDriver(Outbox):
         self.loop = asyncio.get_running_loop()
         self.deadlines = Deadlines()  # of whoever waits for messages of this client
         self.on_busy: Callable[[Sequence[MessageId]], None] = lambda ids: None
-        self.on_result: Callable[[ProcessId, GroupId, MessageId, Result, str], None] = lambda *_: None
+        self.on_results: OnResults = lambda *_: None
 
     # -- life
 

@@ -107,7 +107,7 @@ class Observer:
 
     def _group(self, name: str) -> GroupId:
         try:
-            return self._trunk.group_names[name]
+            return (self._opened or self._trunk).group_names[name]
         except (KeyError, TypeError):  # also if it is no name at all
             raise UsageError(f"there is no group '{name}': this cluster has {', '.join(self.groups)}") from None
 

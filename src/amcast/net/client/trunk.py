@@ -7,7 +7,7 @@ at the end of a turn of the event loop leaves in one write, and their STARTs as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,9 @@ class Session(Protocol):
     def on_reply(self, sender: ProcessId, reply: Reply) -> None: ...
     def on_reconnected(self, process: ProcessId) -> None: ...
     def on_turned_away(self, group: GroupId, ids: Sequence[MessageId]) -> None: ...
-    def on_result(self, sender: ProcessId, group: GroupId, id_: MessageId, result: Result, problem: str) -> None: ...
+    def on_results(
+        self, sender: ProcessId, group: GroupId, ids: Sequence[MessageId], results: Sequence[Result], problem: str
+    ) -> None: ...
 
 
 class Trunk:
@@ -209,7 +211,9 @@ class Trunk:
     def _use_layout(self, layout: Layout) -> None:
         self._layout = layout
         self.topology = Topology(layout.groups, (), layout.regions)
+        self.message_bytes, self.members = layout.message_bytes, layout.groups
         self.group_names = {f"g{group}": group for group in layout.groups}
+        self.destinations = {name: (group,) for name, group in self.group_names.items()}  # of messages to one group
         self.fears_liars = protocol(layout.protocol).survives_liars
 
     async def _others(self, address: tuple[str, int]) -> list[tuple[str, int]]:
@@ -416,11 +420,7 @@ class Trunk:
                     self._refusals.pop(process, None)
                 self._on_reply(process, message)
             case Results():
-                group, problem = message.group, message.problem
-                for id_, result in zip(message.ids, message.results, strict=False):
-                    session = self._sessions.get(id_ >> SEQ_BITS)
-                    if session is not None:
-                        session.on_result(process, group, id_, result, problem)
+                self._on_results(process, message)
             case Answers():
                 self.questions.on_answers(process, message)
             case Unanswered():
@@ -436,7 +436,23 @@ class Trunk:
                 name = self.layout.names[process]
                 self._refusals[process] = f"{name} refuses this client: {message.reason}"
 
+    def _on_results(self, sender: ProcessId, message: Results) -> None:
+        """Each session takes its own at once."""
+        group, problem = message.group, message.problem
+        if len(self._sessions) == 1:
+            (session,) = self._sessions.values()
+            session.on_results(sender, group, message.ids, message.results, problem)
+            return
+        told = dict(zip(message.ids, message.results, strict=False))
+        for id_, ids in _by_sender(told).items():
+            if id_ in self._sessions:
+                self._sessions[id_].on_results(sender, group, ids, [told[each] for each in ids], problem)
+
     def _on_reply(self, sender: ProcessId, reply: Reply) -> None:
+        if len(self._sessions) == 1:
+            (only,) = self._sessions.values()
+            only.on_reply(sender, reply)
+            return
         for id_, ids in _by_sender(reply.ids).items():
             session = self._sessions.get(id_)
             if session is not None:
@@ -523,7 +539,7 @@ async def _close_all(channels: list[Channel]) -> None:
         channel.abort()
 
 
-def _by_sender(ids: Sequence[MessageId]) -> dict[ProcessId, list[MessageId]]:
+def _by_sender(ids: Iterable[MessageId]) -> dict[ProcessId, list[MessageId]]:
     found: dict[ProcessId, list[MessageId]] = {}
     for id_ in ids:
         sender = id_ >> SEQ_BITS

@@ -81,10 +81,10 @@ class ClientService:
             ids += reply.ids
         return is_first
 
-    def result(self, id_: MessageId, result: Result) -> bool:
+    def results(self, ids: Sequence[MessageId], results: Sequence[Result]) -> bool:
         """What the application answered. Returns the same as `reply`."""
         is_first = not self._replies and not self._results
-        self._results[id_] = result
+        self._results.update(zip(ids, results, strict=True))
         return is_first
 
     def send_replies(self) -> None:
@@ -98,20 +98,9 @@ class ClientService:
 
     def _send_results(self, results: dict[MessageId, Result]) -> None:
         """In frames of a moderate size. Those that do not fit in what may wait are lost, and asked for."""
-        part: dict[MessageId, Result] = {}
-        size = 0
-        for id_, result in results.items():
-            part[id_] = result
-            size += len(result) if isinstance(result, bytes) else 0
-            if size > _RESULTS_BYTES:
-                self._send_part(part)
-                part, size = {}, 0
-        if part:
-            self._send_part(part)
-
-    def _send_part(self, results: dict[MessageId, Result]) -> None:
-        answer = Results(self._node.group, tuple(results), tuple(results.values()))
-        self.send_frame(frame(msgspec.msgpack.encode(answer)))
+        for part in _parts(results):
+            answer = Results(self._node.group, tuple(part), tuple(part.values()))
+            self.send_frame(frame(msgspec.msgpack.encode(answer)))
 
     def _on_results_query(self, message: ResultsQuery) -> None:
         if any(id_ >> SEQ_BITS not in self.sessions for id_ in message.ids):
@@ -326,6 +315,20 @@ class ClientService:
         if len(self._known_dst) < _KNOWN_DST_MAX:
             self._known_dst.add(dst)
         return None
+
+
+def _parts(results: dict[MessageId, Result]) -> list[dict[MessageId, Result]]:
+    if sum([len(result) for result in results.values() if isinstance(result, bytes)]) <= _RESULTS_BYTES:
+        return [results] if results else []
+    parts: list[dict[MessageId, Result]] = [{}]
+    size = 0
+    for id_, result in results.items():
+        if size > _RESULTS_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][id_] = result
+        size += len(result) if isinstance(result, bytes) else 0
+    return parts
 
 
 def _without(start: Start, ids: set[MessageId]) -> Start:

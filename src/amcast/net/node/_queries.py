@@ -175,6 +175,8 @@ class Queries:
 
     def _answer(self, asked: _Asked) -> None:
         """As much as there is room for. The rest waits."""
+        host = self._node.application
+        assert host is not None
         numbers: list[int] = []
         answers: list[bytes | None] = []
         size = done = done_bytes = 0
@@ -182,7 +184,7 @@ class Queries:
             done += 1
             done_bytes += len(payload)
             try:
-                answer = self._ask(payload)
+                answer = host.query(payload)
             except ApplicationError as error:
                 self._give_back(asked.connection, (number,), ELSEWHERE, str(error))
                 continue
@@ -200,10 +202,6 @@ class Queries:
         if numbers:
             self._send(asked.connection, numbers, answers)
         self._forget(asked, done, done_bytes)
-
-    def _ask(self, payload: bytes) -> bytes | None:
-        assert self._node.application is not None
-        return self._node.application.query(payload)
 
     def _forget(self, asked: _Asked, done: int, size: int) -> None:
         self._count(asked, -done, -size)

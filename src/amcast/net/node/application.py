@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...core import AppMessage, GroupId
+from ...core.batch import unpack
 from ..disk.deliveries import DeliveryLog
 from ..wire.control import ReadValue, Refusal, Result
 from ..wire.envelope import ENVELOPE, Keyed, Skip, opened
@@ -167,7 +168,8 @@ class Host:
         self.results = Results(results_bytes, is_exact=needed > 1)
         self.keys = Keys(results_bytes)
         self.skips = Skips()
-        self.on_result: Callable[[AppMessage, Result], None] = lambda message, result: None
+        # The messages have one sender. They are told at once, since there may be many in a batch.
+        self.on_results: Callable[[Sequence[AppMessage], Sequence[Result]], None] = lambda messages, results: None
         self._group = group
         self.exchange = exchange
         if exchange is not None:
@@ -254,6 +256,15 @@ class Host:
         elif position == self.position:
             self._apply(message)
 
+    def deliver_batch(self, first: int, delivered: AppMessage) -> None:
+        """The same for a message, or a batch of messages at positions from `first` on."""
+        messages = unpack(delivered)
+        if first == self.position and ENVELOPE not in delivered.payload and not self._queue and self._is_plain:
+            self._apply_all(messages)
+        else:
+            for position, message in enumerate(messages, first):
+                self.deliver(position, message)
+
     def _deliver_carefully(self, position: int, message: AppMessage) -> None:
         """It may be a decision, or may have to wait."""
         if position == self.skips.looked_until:
@@ -272,7 +283,8 @@ class Host:
         """Raises whatever the machine raises."""
         if self._failure is not None:
             raise self._failure
-        return _checked(self._machine.query(payload))
+        answer = self._machine.query(payload)
+        return answer if type(answer) is bytes and len(answer) <= RESULT_LIMIT else _checked(answer)
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         with self._attempt("apply a message early", position):
@@ -386,10 +398,31 @@ class Host:
             self.keys.add(*request, result)
         self._finish(message, result)
 
+    def _apply_all(self, messages: Sequence[AppMessage]) -> None:
+        """Messages of one sender that wait for nothing. Of each, no more is done here than must be."""
+        if self._failure is not None:
+            raise self._failure
+        apply = self._machine.apply  # type: ignore[attr-defined]
+        results: list[Result] = []
+        try:
+            for message in messages:
+                result = apply(message)
+                if type(result) is not bytes or len(result) > RESULT_LIMIT:
+                    result = _checked(result)
+                results.append(result)
+                self.position += 1
+        except Exception as error:
+            self._failure = ApplicationError(self.position, "apply a message", error)
+            raise self._failure from error
+        self._keep_results(messages, results)
+
     def _finish(self, message: AppMessage, result: Result) -> None:
         self.position += 1
-        self.results.add(message, result)
-        self.on_result(message, result)
+        self._keep_results((message,), (result,))
+
+    def _keep_results(self, messages: Sequence[AppMessage], results: Sequence[Result]) -> None:
+        self.results.add_all(messages, results)
+        self.on_results(messages, results)
 
     # -- states
 

@@ -25,7 +25,6 @@ from ...core import (
     Timestamp,
     Wire,
     encode,
-    unpack_deliveries,
 )
 from ...core.ids import SEQ_BITS
 from ...protocols import IngressMessage, Reply
@@ -405,11 +404,11 @@ class Node(Outbox):
         if not self._is_turn_ending:
             self._touch()
 
-    def on_result(self, message: AppMessage, result: Result) -> None:
-        """What the application answered, for the client that called."""
+    def on_results(self, messages: Sequence[AppMessage], results: Sequence[Result]) -> None:
+        """What the application answered, for the client that called: the messages have one sender."""
         if self.speaks:
-            channel = self.clients.channels.get(message.id >> SEQ_BITS)
-            if channel is not None and channel.result(message.id, result):
+            channel = self.clients.channels.get(messages[0].id >> SEQ_BITS)
+            if channel is not None and channel.results([message.id for message in messages], results):
                 self._replying.append(channel)
                 if not self._is_turn_ending:
                     self._touch()
@@ -473,8 +472,9 @@ class Node(Outbox):
 
     def _apply(self, first: int, batch: Sequence[StampedMessage]) -> None:
         assert self.application is not None
-        for position, message, _ in unpack_deliveries(first, batch, self.has_batches):
-            self.application.deliver(position, message)
+        for message, _ in batch:
+            self.application.deliver_batch(first, message)
+            first += message.count
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         if self.barrier.is_up:

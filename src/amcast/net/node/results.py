@@ -7,6 +7,8 @@ together take too much room, the one that has been quiet for longest first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ...core import AppMessage, MessageId, ProcessId
@@ -39,21 +41,33 @@ class Results:
         self._bytes = 0
         self._senders: dict[ProcessId, _OfSender] = {}  # the one that has been quiet for longest comes first
 
-    def add(self, message: AppMessage, result: Result) -> None:
-        id_ = message.id
-        sender, seq = id_ >> SEQ_BITS, id_ & SEQ_MASK
+    def add_all(self, messages: Sequence[AppMessage], results: Sequence[Result]) -> None:
+        """The messages have one sender. What is kept is the same as if they were added one after the other."""
+        sender = messages[0].id >> SEQ_BITS
         known = self._senders.pop(sender, None)
         if known is None:
             known = _OfSender(0, {})
             self._bytes += _OVERHEAD
         self._senders[sender] = known
-        known.results[seq] = result
-        self._bytes += _size(result)
-        settled = min(message.settled, seq)
+        for message, result in zip(messages, results, strict=True):
+            seq = message.id & SEQ_MASK
+            known.results[seq] = result
+            self._bytes += _OVERHEAD + len(result) if type(result) is bytes else _OVERHEAD
+            settled = message.settled
+            if settled > known.settled:
+                self._settle(known, settled, seq)
+            if self._bytes > self._bytes_max:
+                self._forget_others()
+
+    def _settle(self, known: _OfSender, settled: int, seq: int) -> None:
+        """A message with this number says that all below `settled` are, of those before it."""
+        settled = min(settled, seq)
         if settled > known.settled:
             known.settled = settled
             if len(known.results) > 2 * (seq - settled) + _SLACK:
                 self._drop_settled(known)
+
+    def _forget_others(self) -> None:
         while self._bytes > self._bytes_max and len(self._senders) > 1:
             self._forget(next(iter(self._senders)))
 

@@ -183,7 +183,7 @@ class NodeServer:
             node.group,
             self._needed(node.group),
         )
-        host.on_result = node.on_result
+        host.on_results = node.on_results
         return host
 
     def _tells_groups(self) -> bool:
