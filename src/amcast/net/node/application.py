@@ -43,7 +43,7 @@ from ...core import AppMessage, GroupId
 from ...core.batch import unpack
 from ..disk.deliveries import DeliveryLog
 from ..wire.control import ReadValue, Refusal, Result
-from ..wire.envelope import ENVELOPE, Keyed, Skip, opened
+from ..wire.envelope import ENVELOPE, Keyed, Skip, may_hold_envelope, opened
 from ._application_state import Kept, join_state, read_snapshot, remove_snapshot, split_state, write_snapshot
 from ._exchange import DumpedPair, Exchange
 from ._keys import Keys, digest_of
@@ -259,7 +259,7 @@ class Host:
     def deliver_batch(self, first: int, delivered: AppMessage) -> None:
         """The same for a message, or a batch of messages at positions from `first` on."""
         messages = unpack(delivered)
-        if first == self.position and ENVELOPE not in delivered.payload and not self._queue and self._is_plain:
+        if first == self.position and self._is_plain and not self._queue and not may_hold_envelope(delivered.payload):
             self._apply_all(messages)
         else:
             for position, message in enumerate(messages, first):

@@ -70,10 +70,15 @@ def enclosed(payload: bytes) -> Enclosed:
     return _decoder.decode(memoryview(payload)[len(ENVELOPE) :])
 
 
+def may_hold_envelope(batch: bytes) -> bool:
+    """Most batches hold none, and one byte is found much faster than three."""
+    return ENVELOPE[0] in batch and ENVELOPE in batch
+
+
 def envelopes_in(message: AppMessage) -> list[bytes]:
     """The payloads in a message or a batch that are envelopes."""
     if message.count == 1:
         return [message.payload] if message.payload.startswith(ENVELOPE) else []
-    if ENVELOPE[0] not in message.payload or ENVELOPE not in message.payload:  # one byte is found much faster
+    if not may_hold_envelope(message.payload):
         return []
     return [part.payload for part in unpack(message) if part.payload.startswith(ENVELOPE)]
