@@ -12,8 +12,10 @@ from amcast.consensus.base import Decision
 from amcast.consensus.bft.catch_up import CatchUp
 from amcast.consensus.bft.checkpoints import Checkpoints
 from amcast.consensus.bft.choice import NOTHING_DIGEST, Choice
+from amcast.consensus.bft.ledger import Slot
 from amcast.consensus.bft.messages import HandedState, digest_of
 from amcast.consensus.bft.views import Views
+from amcast.consensus.bft.votes import Votes
 from amcast.core import AppMessage, Outbox, Process, ProcessId, Topology, signed_part
 from amcast.protocols import protocol
 from amcast.protocols._byzantine import ByzantineReplica, Heard, Judgement
@@ -156,6 +158,20 @@ def believes_leaders(process: ProcessId, topology: Topology, config: Any, rng: R
     return made
 
 
+class FollowsOne(Votes):
+    """What one member wrote, be it the leader, is written without a look at it."""
+
+    def write_with_others(self, instance: int, slot: Slot, out: Outbox) -> None:
+        if self.may_write(slot) and self._ledger.count(slot.writes, slot.view, slot.digest):
+            self.write(instance, slot, out)
+
+
+def follows_one(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    made = _byzcast(process, topology, config, rng)
+    made._log._votes.__class__ = FollowsOne
+    return made
+
+
 @dataclass(frozen=True)
 class LiarMutant(Mutant):
     """Its seeds are those of the fuzzer, and in each the first member of every group lies in the way that it needs."""
@@ -196,5 +212,6 @@ LIAR_MUTANTS = (
         small=True,
     ),
     LiarMutant("any-destination", "byzcast", any_destination, WRONG, LIARS, groups=3, ways=("forged-value",)),
+    LiarMutant("follows-one", "byzcast", follows_one, WRONG, LIARS, groups=2, ways=("forged-value",)),
     LiarMutant("believes-leaders", "byzcast", believes_leaders, WRONG, LIARS, groups=2, ways=("forged-value",)),
 )

@@ -19,6 +19,7 @@ from amcast.consensus.bft.messages import (
     CheckpointState,
     HandedState,
     Outrun,
+    PreparedRecord,
     Propose,
     Readd,
     Status,
@@ -27,6 +28,7 @@ from amcast.consensus.bft.messages import (
     ViewChange,
     Voted,
     Write,
+    WrittenRecord,
     digest_of,
     encode_readd,
 )
@@ -41,8 +43,8 @@ LONG = bytes(10_000)
 
 
 class SignedBox(Box):
-    def __init__(self, process: ProcessId) -> None:
-        super().__init__()
+    def __init__(self, process: ProcessId, at_once: bool = False) -> None:
+        super().__init__(at_once)
         self._process = process
 
     def sign(self, data: bytes) -> bytes:
@@ -53,18 +55,35 @@ class SignedBox(Box):
 
 
 class Member:
-    """A log whose layer above approves of everything."""
+    """A log whose layer above approves of everything, at the end of each turn, or of nothing."""
 
-    def __init__(self, process: ProcessId = MEMBER, records: Sequence[Record] | None = None) -> None:
-        self.log = Bft(GROUP, process, Topology({GROUP: range(4)}), PaxosConfig(), Random(1))
-        self.box = SignedBox(process)
+    def __init__(
+        self,
+        process: ProcessId = MEMBER,
+        records: Sequence[Record] | None = None,
+        at_once: bool = False,
+        approves: bool = True,
+        size: int = 4,
+    ) -> None:
+        self.log = Bft(GROUP, process, Topology({GROUP: range(size)}), PaxosConfig(), Random(1))
+        self.box = SignedBox(process, at_once)
+        self.approves = approves
+        self.judged: list[Proposed] = []  # what the layer above was asked about
         if records is not None:
             self.log.recover(records)
         self.log.on_boot(self.box)
 
-    def hear(self, sender: ProcessId, message: Wire) -> None:
-        for decision in self.log.on_message(sender, message, self.box):
-            if isinstance(decision, Proposed):
+    def hear(self, sender: ProcessId, *messages: Wire) -> None:
+        """In one turn."""
+        for message in messages:
+            self.log.on_message(sender, message, self.box)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        for decision in self.log.on_timer("log.1.judge", self.box):
+            assert isinstance(decision, Proposed)
+            self.judged.append(decision)
+            if self.approves:
                 self.log.approve(decision.view, decision.instance, self.box)
 
     def tick(self) -> None:
@@ -79,6 +98,110 @@ def decided(member: Member, instance: int, value: bytes) -> None:
     """The others accept a value that this member has not seen."""
     for other in (LEADER, OTHER, LAST):
         member.hear(other, Accept(GROUP, 0, instance, digest_of(value)))
+
+
+VALUE = encode(["value"])
+DIGEST = digest_of(VALUE)
+
+
+def propose(leader: Member, entry: Any) -> None:
+    leader.log.propose(entry, leader.box)
+    leader.log.on_timer("log.1.propose", leader.box)
+
+
+def test_a_proposal_that_is_on_its_leaders_disk_is_the_leaders_write() -> None:
+    leader = Member(LEADER, at_once=True)
+    propose(leader, "value")
+    assert [proposal.is_written for proposal in leader.box.sent(Propose)] == [True] * 3
+    assert not leader.box.sent(Write)
+    assert leader.box.index(WrittenRecord) < leader.box.index(Propose)
+
+
+def test_a_proposal_does_not_wait_for_its_leaders_disk() -> None:
+    """Its WRITE does, and so comes apart from it."""
+    leader = Member(LEADER)
+    propose(leader, "value")
+    assert [proposal.is_written for proposal in leader.box.sent(Propose)] == [False] * 3
+    assert leader.box.index(Propose) < leader.box.index(WrittenRecord) < leader.box.index(Write)
+
+
+def test_a_proposal_that_is_a_write_as_well_counts_once() -> None:
+    member = Member()
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True), Write(GROUP, 0, 0, DIGEST))
+    assert not member.box.sent(Accept)
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    assert len(member.box.sent(Accept)) == 3
+
+
+def test_what_one_more_than_may_lie_wrote_is_written_without_a_look_at_it() -> None:
+    member = Member(approves=False)
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    assert not member.judged
+    assert [record.value for record in member.box.persisted(WrittenRecord)] == [VALUE]
+    member = Member(approves=False)
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    assert len(member.judged) == 1
+    assert not member.box.persisted(WrittenRecord)
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    assert len(member.box.persisted(WrittenRecord)) == 1
+
+
+def test_what_as_many_as_may_lie_wrote_is_not_written_without_a_look_at_it() -> None:
+    member = Member(approves=False, size=7)
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True), Write(GROUP, 0, 0, DIGEST))
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST), Accept(GROUP, 0, 0, DIGEST))
+    for other in (3, 4, 5):
+        member.hear(other, Write(GROUP, 0, 0, digest_of(b"another")), Accept(GROUP, 0, 0, DIGEST))
+    assert len(member.judged) == 1
+    assert not member.box.persisted(WrittenRecord)
+
+
+def test_a_member_that_writes_last_sends_its_accept_alone() -> None:
+    """And others take it for both."""
+    last = Member(LAST)
+    last.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    assert len(last.box.sent(Write)) == 3
+    last = Member(LAST)
+    last.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    last.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    assert not last.box.sent(Write)
+    assert len(last.box.sent(Accept)) == 3
+    assert last.box.index(WrittenRecord) < last.box.index(PreparedRecord) < last.box.index(Accept)
+    leader = Member(LEADER, at_once=True)
+    propose(leader, "value")
+    leader.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    assert not leader.box.sent(Accept)
+    leader.hear(LAST, Accept(GROUP, 0, 0, DIGEST))
+    assert len(leader.box.sent(Accept)) == 3
+
+
+def test_what_was_not_decided_is_not_written_any_more() -> None:
+    """The leader told this member another value than the others, and these have decided theirs."""
+    member = Member(approves=False)
+    member.hear(LEADER, Propose(GROUP, 0, 0, encode(["another"])))
+    decided(member, 0, VALUE)
+    member.hear(OTHER, Value(GROUP, 0, VALUE))
+    assert member.log._ledger.next == 1
+    assert member.log.approve(0, 0, member.box) == []
+    assert not member.box.persisted(WrittenRecord)
+
+
+def test_a_proposal_is_sent_again_to_those_who_have_not_accepted_and_not_at_once() -> None:
+    leader = Member(LEADER, at_once=True)
+    propose(leader, "value")
+    leader.hear(MEMBER, Accept(GROUP, 0, 0, DIGEST))
+    leader.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    leader.box.effects.clear()
+    wait = PaxosConfig().retransmit_ticks
+    for _ in range(wait):
+        leader.tick()
+    assert leader.box.sent(Write)
+    assert not leader.box.sent(Propose)
+    for _ in range(2 * wait):
+        leader.tick()
+    again = [effect.to for effect in leader.box.effects if isinstance(getattr(effect, "message", None), Propose)]
+    assert again == [OTHER, LAST]
 
 
 def test_a_leader_that_proposes_something_else_to_a_restarted_member_is_left() -> None:

@@ -15,6 +15,7 @@ from amcast.net.client.async_client import AsyncClient, connect
 from amcast.net.client.load import run_load
 from amcast.net.client.trunk import Credentials, Trunk, _merge
 from amcast.net.config import ClientLimits, Limits
+from amcast.net.node._client_service import ClientService
 from amcast.net.node.connection import Connection
 from amcast.net.wire.control import Attach, Busy, Detach
 from amcast.protocols import ClientConfig, Reply, Start
@@ -199,6 +200,30 @@ def test_a_load_of_fewer_messages_than_clients_ends(tmp_path: Path) -> None:
                 cluster.config, clients=5, messages=3, outstanding=16, workload=Micro(1, 1, 8), timeout=20
             )
             assert result.messages == 3
+
+    run(test)
+
+
+def test_a_load_begins_when_all_processes_know_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here each session takes its processes a while, as it does where they look at proofs."""
+    attach = ClientService._on_attach
+
+    def attach_slowly(service: ClientService, message: Attach) -> None:
+        attach(service, message)
+        service._connection.throttle(30_000)
+
+    monkeypatch.setattr(ClientService, "_on_attach", attach_slowly)
+
+    async def test() -> None:
+        async with (
+            running(tmp_path / "c", groups=1) as cluster,
+            connect(cluster.config) as client,
+            client.session(),
+            client.session(),
+            client.session(),
+        ):
+            await client._trunk.connect(20)
+            assert [clients_at(cluster, name) for name in cluster.servers] == [4] * len(cluster.servers)
 
     run(test)
 

@@ -6,7 +6,8 @@ lost its disk counts as a liar until the log has taken it back. Progress when n-
 messages arrive in bounded time. Three message delays from the leader to all members.
 
     leader       members
-       |--PROPOSE-->|          `Proposed` goes up; the layer above approves of values, or has the leader replaced
+       |--PROPOSE-->|          `Proposed` goes up; the layer above approves of values, or has the leader replaced.
+       |            |          It is not asked about a value that f+1 members wrote: see `votes.py`
        |<--WRITE----|--WRITE-->|   the value is on this member's disk
        |<--ACCEPT---|--ACCEPT->|   and that it is prepared
 
@@ -28,7 +29,7 @@ from random import Random
 from typing import Any
 
 from ...core import GroupId, Outbox, ProcessId, Record, TimerKey, Topology, Wire, encode
-from ..base import Decision, Elected, Log, Proposed, SnapshotDue, StateReceived
+from ..base import Decision, Elected, Log, SnapshotDue, StateReceived
 from ..multipaxos.config import PaxosConfig
 from .catch_up import CatchUp, Questions, decode_state
 from .checkpoints import Checkpoints
@@ -137,7 +138,7 @@ class Bft(Log):
     def approve(self, view: View, instance: int, out: Outbox) -> list[Decision]:
         """The layer above stands behind the proposal of this view for this instance."""
         slot = self._ledger.slots.get(instance)
-        if slot is None or slot.view != view or slot.approved or not self._votes.may_vote(view):
+        if slot is None or slot.view != view or not self._votes.may_write(slot):
             return []
         self._votes.write(instance, slot, out)
         return self._advance(out)
@@ -311,6 +312,8 @@ class Bft(Log):
     def on_timer(self, key: TimerKey, out: Outbox) -> list[Decision]:
         if key == self._proposals.timer_key:
             return self._on_propose_timer(out)
+        if key == self._votes.timer_key:
+            return self._votes.on_timer()
         if key == self._advance_key:
             return self._advance(out)
         if key == self._tick_key:
@@ -376,10 +379,16 @@ class Bft(Log):
 
     def _propose_value(self, instance: int, value: bytes, out: Outbox) -> None:
         self._proposals.next_free = max(self._proposals.next_free, instance + 1)
-        view, slot = self._views.view, self._ledger.slot(instance)
+        view, slot, others = self._views.view, self._ledger.slot(instance), self._members.others
         self._votes.hold(slot, view, digest_of(value), value, self.ticks)
-        out.send_all(self._members.others, Propose(self.group, view, instance, value))
-        self._votes.write(instance, slot, out)
+        if out.persists_at_once:
+            self._votes.record(instance, slot, out)
+            out.send_all(others, Propose(self.group, view, instance, value, is_written=True))
+        else:  # the others' disks need not wait for this one's
+            out.send_all(others, Propose(self.group, view, instance, value))
+            self._votes.record(instance, slot, out)
+            out.send_all(others, Write(self.group, view, instance, slot.digest))
+        self._votes.prepare(instance, slot, out)
 
     def _on_propose(self, sender: ProcessId, message: Propose, out: Outbox) -> list[Decision]:
         views, ledger, votes, instance = self._views, self._ledger, self._votes, message.instance
@@ -388,6 +397,8 @@ class Bft(Log):
         if len(message.value) > self._proper.value_bytes:
             return self.suspect(out)
         slot, digest = ledger.slot(instance), digest_of(message.value)
+        if message.is_written:
+            ledger.take_vote(slot.writes, sender, message.view, digest)
         if slot.view == message.view:
             if slot.digest != digest:
                 return self.suspect(out)
@@ -406,11 +417,11 @@ class Bft(Log):
         votes.hold(slot, message.view, digest, message.value, self.ticks)
         if wanted == digest or digest in slot.written or message.value == NOTHING:
             votes.write(instance, slot, out)
-            return self._advance(out)
-        if message.value[:1] == COMMAND:
+        elif message.value[:1] == COMMAND:
             votes.write_readd(instance, slot, out)
-            return self._advance(out)
-        return [Proposed(message.view, instance, message.value)]
+        else:
+            votes.judge_later(instance, slot, out)
+        return self._advance(out)
 
     def _on_ask_rejoin(self, sender: ProcessId, message: AskRejoin, out: Outbox) -> list[Decision]:
         value = self._rejoin.on_ask(sender, message, out)

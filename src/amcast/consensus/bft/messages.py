@@ -2,7 +2,7 @@
 
     proposer      leader          all members
        |--entry----->|                 |
-       |             |--PROPOSE------->|   value, view, instance
+       |             |--PROPOSE------->|   value, view, instance; the leader's WRITE as well, if its disk has the value
        |             |                 |--WRITE---->|   to all: its digest, if the layer above approves of the value
        |             |                 |--ACCEPT--->|   to all: n-f members wrote the same digest; it is prepared
        |             |                 |            |   decided: n-f members accepted
@@ -13,7 +13,7 @@ nobody shows them to others. What is shown to others is signed: VIEW-CHANGE and 
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import ClassVar
 
 import msgspec
@@ -30,13 +30,15 @@ DIGEST_BYTES = 32
 
 
 def digest_of(data: bytes) -> Digest:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    """Each member hashes all that it votes for: processors have instructions for this hash."""
+    return sha256(data).digest()
 
 
 class Propose(LogWire, frozen=True, tag="propose"):
     view: View
     instance: int
     value: bytes
+    is_written: bool = False  # its leader has it on disk: the proposal is its WRITE as well
 
 
 class Write(LogWire, frozen=True, tag="write"):

@@ -3,6 +3,12 @@
 A member writes a value that it approved of, once an instance and view. When n-f members wrote the same, the value is
 prepared: it accepts it. When n-f members accepted the same, it is decided. Each vote is on disk before it is sent. A
 member whose votes did not decide sends them again, at ever longer intervals, and is answered by those who know more.
+
+Two votes need not be sent. A proposal whose leader has it on disk is the leader's WRITE. An ACCEPT is a WRITE as well,
+for whoever accepts has written: a member that writes last sends its ACCEPT alone.
+
+A member need not look at a value that f+1 members wrote: one of them tells the truth. The first member that tells the
+truth and writes a value has heard of f writes at the most, all by liars. So it has approved of the value itself.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core import Outbox, ProcessId
+from ..base import Decision, Proposed
 from ..multipaxos.config import PaxosConfig
 from .ledger import Ledger, Slot
 from .members import Members
@@ -27,9 +34,15 @@ class Votes:
         self._ledger = ledger
         self._views = views
         self._rejoin = rejoin
+        self._unjudged: list[int] = []  # instances whose proposals came in this turn
+        self.timer_key = f"log.{members.group}.judge"
 
     def may_vote(self, view: View) -> bool:
         return self._rejoin.is_member and self._views.installed and view == self._views.view
+
+    def may_write(self, slot: Slot) -> bool:
+        """Whether it holds a proposal that it has not approved of. It does not if another value was decided."""
+        return not slot.approved and self.may_vote(slot.view) and slot.digest in slot.values
 
     def hold(self, slot: Slot, view: View, digest: Digest, value: bytes, ticks: int) -> None:
         """A proposal that it may vote for."""
@@ -44,6 +57,30 @@ class Votes:
     # -- its own
 
     def write(self, instance: int, slot: Slot, out: Outbox) -> None:
+        self.record(instance, slot, out)
+        if not self.prepare(instance, slot, out):
+            out.send_all(self._members.others, Write(self._members.group, slot.view, instance, slot.digest))
+
+    def write_with_others(self, instance: int, slot: Slot, out: Outbox) -> None:
+        """Once f+1 members wrote the proposal that is held."""
+        if self.may_write(slot) and self._ledger.count(slot.writes, slot.view, slot.digest) >= self._members.some:
+            self.write(instance, slot, out)
+
+    def judge_later(self, instance: int, slot: Slot, out: Outbox) -> None:
+        """At the end of the turn: others' writes that come in it may spare the layer above a look at the value."""
+        self.write_with_others(instance, slot, out)
+        if not slot.approved:
+            self._unjudged.append(instance)
+            out.set_timer(self.timer_key, 0)
+
+    def on_timer(self) -> list[Decision]:
+        unjudged, self._unjudged = self._unjudged, []
+        view, slots = self._views.view, self._ledger.slots
+        waiting = [(i, slots[i]) for i in unjudged if i in slots and self.may_write(slots[i])]
+        return [Proposed(view, instance, slot.values[slot.digest]) for instance, slot in waiting]
+
+    def record(self, instance: int, slot: Slot, out: Outbox) -> None:
+        """Its vote is on its disk before anybody hears of it."""
         view, digest = slot.view, slot.digest
         slot.approved = True
         assert all(at < view or wrote == digest for wrote, at in slot.written.items()), "two values in one view"
@@ -51,30 +88,27 @@ class Votes:
             out.persist(WrittenRecord(view, instance, slot.values[digest]))
             slot.written[digest] = view
         self._ledger.take_vote(slot.writes, self._members.process, view, digest)
-        out.send_all(self._members.others, Write(self._members.group, view, instance, digest))
-        self._prepare(instance, slot, out)
 
     def write_readd(self, instance: int, slot: Slot, out: Outbox) -> None:
         """The log's own command, which it approves of by itself."""
-        if slot.approved or not self.may_vote(slot.view):
-            return
-        if self._rejoin.has_asked(slot.values.get(slot.digest, b"")):
+        if self.may_write(slot) and self._rejoin.has_asked(slot.values[slot.digest]):
             self.write(instance, slot, out)
 
-    def _prepare(self, instance: int, slot: Slot, out: Outbox) -> None:
-        """Once n-f members wrote what this one did, in this view."""
+    def prepare(self, instance: int, slot: Slot, out: Outbox) -> bool:
+        """Once n-f members wrote what this one did, in this view. Whether it accepts by this."""
         view, digest, ledger = slot.view, slot.digest, self._ledger
         own = slot.accepts.get(self._members.process)
         if not slot.approved or (own is not None and own[0] >= view) or not self.may_vote(view):
-            return  # most writes come when it has accepted already
+            return False  # most writes come when it has accepted already
         if ledger.count(slot.writes, view, digest) < self._members.quorum:
-            return
+            return False
         if slot.prepared_view != view:
             out.persist(PreparedRecord(view, instance, digest))
             slot.prepared_view, slot.prepared = view, digest
         ledger.take_vote(slot.accepts, self._members.process, view, digest)
         out.send_all(self._members.others, Accept(self._members.group, view, instance, digest))
         self._decide(instance, slot, view, digest)
+        return True
 
     def _decide(self, instance: int, slot: Slot, view: View, digest: Digest) -> None:
         if not slot.decided and self._ledger.count(slot.accepts, view, digest) >= self._members.quorum:
@@ -86,8 +120,7 @@ class Votes:
         if not self._ledger.takes(message.instance):
             return
         slot = self._ledger.slot(message.instance)
-        self._ledger.take_vote(slot.writes, sender, message.view, message.digest)
-        self._prepare(message.instance, slot, out)
+        self._take_write(sender, message, slot, out)
         self._answer_again(sender, message, slot, out)
 
     def on_accept(self, sender: ProcessId, message: Accept, out: Outbox) -> None:
@@ -95,8 +128,14 @@ class Votes:
             return
         slot = self._ledger.slot(message.instance)
         self._ledger.take_vote(slot.accepts, sender, message.view, message.digest)
+        self._take_write(sender, message, slot, out)
         self._decide(message.instance, slot, message.view, message.digest)
         self._answer_again(sender, message, slot, out)
+
+    def _take_write(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> None:
+        if self._ledger.take_vote(slot.writes, sender, message.view, message.digest):
+            self.write_with_others(message.instance, slot, out)
+            self.prepare(message.instance, slot, out)
 
     def _answer_again(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> None:
         """The sender still waits: it hears this member's votes again, if they are of that view."""
@@ -114,19 +153,26 @@ class Votes:
 
     def retransmit(self, is_leader: bool, ticks: int, out: Outbox) -> None:
         """Votes before proposals: a link has room for some bytes in a turn, and would drop whatever comes after a large
-        proposal, each time again."""
-        members, wait_max = self._members, _WAIT_FACTOR_MAX * self._config.retransmit_ticks
-        proposals: list[Propose] = []
+        proposal, each time again. And proposals not at once: members under load are slow to vote, and would be slower
+        if they got everything twice."""
+        members, wait_first = self._members, self._config.retransmit_ticks
+        proposals: list[tuple[list[ProcessId], Propose]] = []
         for instance in self._ledger.unfinished():
             slot = self._ledger.slots[instance]
             if slot.view != self._views.view or ticks - slot.told < slot.wait:
                 continue
-            slot.told, slot.wait = ticks, min(2 * slot.wait, wait_max)
-            proposals.append(Propose(members.group, slot.view, instance, slot.values[slot.digest]))
+            if is_leader and slot.wait > wait_first:
+                proposal = Propose(members.group, slot.view, instance, slot.values[slot.digest])
+                proposals.append((self._may_lack(slot), proposal))
+            slot.told, slot.wait = ticks, min(2 * slot.wait, _WAIT_FACTOR_MAX * wait_first)
             self.tell(instance, slot, members.others, out)
-        if is_leader:
-            for proposal in proposals:
-                out.send_all(members.others, proposal)
+        for lacking, proposal in proposals:
+            out.send_all(lacking, proposal)
+
+    def _may_lack(self, slot: Slot) -> list[ProcessId]:
+        """The members that may need the proposal: whoever accepted has it. One that only wrote may have been restarted
+        since, and can't go on without it."""
+        return [member for member in self._members.others if slot.accepts.get(member, (-1, b""))[0] < slot.view]
 
     def is_overdue(self, ticks: int) -> bool:
         """Whether a proposal of this view has waited for too long, whatever for."""

@@ -47,6 +47,8 @@ from ..wire.control import (
     Renewed,
     Result,
     Results,
+    Status,
+    StatusQuery,
     Unanswered,
     Welcome,
     layout_decoder,
@@ -133,6 +135,7 @@ class Trunk:
         self._away: dict[ProcessId, str] = {}  # processes that can't be reached, and why
         self._refusals: dict[ProcessId, str] = {}  # processes that refused the last request, and why
         self._renewal: asyncio.TimerHandle | None = None  # of tickets that end
+        self._asked: set[ProcessId] = set()  # who has not answered yet, while it connects
 
     # -- sessions
 
@@ -278,11 +281,17 @@ class Trunk:
     # -- connections
 
     async def connect(self, timeout: float) -> None:
-        """Connects to every process that can be reached in this time, though there is nothing to send to it yet."""
+        """Connects to every process that can be reached in this time, though there is nothing to send to it yet.
+        Whoever answers has looked at the proofs of all sessions: that takes a while where they have keys."""
         for group in self.topology.groups:
             self.make_ready(group)
         deadline = self._loop.time() + timeout
         while not all(buffer.is_connected for buffer in self._buffers.values()) and self._loop.time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        self._asked = set(self._channels)
+        for channel in self._channels.values():
+            channel.say(StatusQuery())
+        while self._asked and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_S)
 
     def make_ready(self, group: GroupId) -> None:
@@ -432,6 +441,8 @@ class Trunk:
             case Renewed():
                 if message.client in self._tickets:
                     self._tickets[message.client] = message.ticket
+            case Status():
+                self._asked.discard(process)
             case Refused():
                 name = self.layout.names[process]
                 self._refusals[process] = f"{name} refuses this client: {message.reason}"
