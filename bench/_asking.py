@@ -1,4 +1,4 @@
-"""What benchmarks of one client share: a cluster of three with an application that counts, and the load."""
+"""What benchmarks of calls and queries share: a cluster of three with an application that counts, and the load."""
 
 from __future__ import annotations
 
@@ -71,8 +71,10 @@ async def load(ask: Ask, seconds: float, outstanding: int) -> Load:
     return Load(len(took_ns) / (time.perf_counter() - began), median(took_ns) / 1_000)
 
 
-def with_client(protocol: str, durability: Durability, measure: Callable[[AsyncClient], Awaitable[Found]]) -> Found:
-    """Measures with a client of a fresh cluster."""
+def with_client(
+    protocol: str, durability: Durability, measure: Callable[[AsyncClient, Path], Awaitable[Found]]
+) -> Found:
+    """Measures with a client of a fresh cluster, and the file of its configuration."""
     with tempfile.TemporaryDirectory(prefix="amcast-bench-") as name:
         folder = Path(name)
         application = folder / "counter_application.py"
@@ -86,10 +88,10 @@ def with_client(protocol: str, durability: Durability, measure: Callable[[AsyncC
             cluster.stop()
 
 
-async def _measured(cluster: LocalCluster, measure: Callable[[AsyncClient], Awaitable[Found]]) -> Found:
+async def _measured(cluster: LocalCluster, measure: Callable[[AsyncClient, Path], Awaitable[Found]]) -> Found:
     await cluster.wait_until_ready(_WAIT_S)
     async with connect(cluster.config, wait=_WAIT_S) as client:
-        return await measure(client)
+        return await measure(client, cluster.config_file(cluster.names[0]))
 
 
 # -- the command line

@@ -66,7 +66,7 @@ def figures_of(found: Rounds, title: str) -> list[Figure]:
 
 
 def run(protocol: str, durability: Durability, sizes: Sizes) -> list[Figure]:
-    found = with_client(protocol, durability, lambda client: measure(client, sizes))
+    found = with_client(protocol, durability, lambda client, _: measure(client, sizes))
     return figures_of(found, f"{protocol}, {durability}")
 
 

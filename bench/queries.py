@@ -4,8 +4,9 @@
 
 Both are asked of one group of three, in turn, in one run, so that whatever else the machine does hits both alike.
 Ratios are of medians of the rounds. A call orders a message and returns what `apply` made of it; a query asks for the
-state. Where votes wait for no disk (`memory`), a call takes as many message delays as a query, so that only what each
-costs to handle tells them apart: there the latency is for information, as are local queries, which take one round trip.
+state. Latencies are those of one client, and rates those of several programs together. Where votes wait for no disk
+(`memory`), a call takes as many message delays as a query, so that only what each costs to handle tells them apart:
+there the latency is for information, as are local queries, which take one round trip.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from amcast.net.client.async_client import AsyncClient
 from amcast.net.disk.records import Durability
 
-from ._asking import Ask, durabilities, exit_code_of, load, parser_of, with_client
+from ._asking import Ask, durabilities, exit_code_of, parser_of, with_client
 from ._figures import Figure
+from ._programs import Programs, asks_of
 
 _RATE_MIN = 3.0  # times the rate of calls
 _LATENCY_MAX = 0.7  # times the median latency of calls
@@ -31,10 +34,11 @@ class Sizes:
     rounds: int = 7
     alone: int = 400  # one after the other, in a round
     seconds: float = 2.0  # of many at a time, in a round
-    outstanding: int = 256
+    outstanding: int = 512
+    programs: int = 2
 
 
-QUICK = Sizes(rounds=1, alone=20, seconds=0.2, outstanding=16)
+QUICK = Sizes(rounds=1, alone=20, seconds=0.2, outstanding=16, programs=1)
 
 
 async def latencies_us(asks: dict[str, Ask], count: int) -> dict[str, float]:
@@ -48,19 +52,17 @@ async def latencies_us(asks: dict[str, Ask], count: int) -> dict[str, float]:
     return {name: median(values) / 1_000 for name, values in took.items()}
 
 
-async def measure(client: AsyncClient, sizes: Sizes) -> dict[str, list[float]]:
-    asks: dict[str, Ask] = {
-        "call": lambda: client.call("g1", b"x"),
-        "query": lambda: client.query("g1", b"x"),
-        "local": lambda: client.query("g1", b"x", consistency="local"),
-    }
+async def measure(client: AsyncClient, config: Path, sizes: Sizes) -> dict[str, list[float]]:
+    asks = asks_of(client)
     await latencies_us(asks, sizes.alone // 10)
     found: dict[str, list[float]] = {}
-    for _ in range(sizes.rounds):
-        for name, took_us in (await latencies_us(asks, sizes.alone)).items():
-            found.setdefault(f"{name}_us", []).append(took_us)
-        for name, ask in asks.items():
-            found.setdefault(f"{name}_rate", []).append((await load(ask, sizes.seconds, sizes.outstanding)).rate)
+    async with Programs(config, sizes.programs) as programs:
+        for _ in range(sizes.rounds):
+            for name, took_us in (await latencies_us(asks, sizes.alone)).items():
+                found.setdefault(f"{name}_us", []).append(took_us)
+            for name in asks:
+                rate = await programs.rate(name, sizes.seconds, sizes.outstanding)
+                found.setdefault(f"{name}_rate", []).append(rate)
     return found
 
 
@@ -80,7 +82,7 @@ def figures_of(found: dict[str, list[float]], title: str, has_disk: bool) -> lis
 
 
 def run(protocol: str, durability: Durability, sizes: Sizes) -> list[Figure]:
-    found = with_client(protocol, durability, lambda client: measure(client, sizes))
+    found = with_client(protocol, durability, lambda client, config: measure(client, config, sizes))
     return figures_of(found, f"{protocol}, {durability}", durability is not Durability.MEMORY)
 
 
