@@ -48,6 +48,8 @@ def type_name(column: Column) -> str:
 def _judged(each: Property) -> str:
     if each.is_always_judged:
         return "always"
+    if each.about_operations:
+        return "if claimed, or if there are operations"
     return "if claimed, by the wire" if each.needs_wire else "if claimed"
 
 
