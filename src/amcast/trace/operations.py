@@ -292,9 +292,7 @@ def check_operations(operations: Operations, where: str) -> None:
 
 def operation_problems(operations: Operations) -> list[Problem]:
     """All that is wrong, by row. Rows count from 0."""
-    found = [*_wrong_times(operations), *_wrong_objects(operations)]
-    if not found:
-        found += _wrong_words(operations)
+    found = [*_wrong_times(operations), *_wrong_objects(operations), *_wrong_words(operations)]
     if not found:
         found += _wrong_kinds(operations)
     return sorted(found)
@@ -315,9 +313,9 @@ def _wrong_objects(operations: Operations) -> Iterator[Problem]:
         names = operations.objects_of(row)
         if len(set(names)) < len(names):
             yield row, "objects", "it names an object twice"
-    is_transaction = np.array([word == TRANSACTION for word in operations.operation.words], np.bool_)
+    is_single = np.array([word in VERBS for word in operations.operation.words], np.bool_)
     if len(operations):
-        for row in np.flatnonzero((sizes > 1) & ~is_transaction[operations.operation.codes]).tolist():
+        for row in np.flatnonzero((sizes > 1) & is_single[operations.operation.codes]).tolist():
             yield row, "objects", f"it names {sizes[row]} objects: only a transaction has several"
 
 

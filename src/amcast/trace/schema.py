@@ -217,7 +217,7 @@ FORMAT: tuple[Table, ...] = (
     Table(
         name="operations",
         meaning="What clients did with objects, and were answered: one row for each operation. Leave out those that"
-        " certainly had no effect. [Linearizability](linearizability.md) says which operations there are.",
+        " certainly had no effect.",
         columns=(
             DescribedColumn("client", "int64", meaning="who called it", names="process", also="process"),
             DescribedColumn(

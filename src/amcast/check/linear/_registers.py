@@ -55,7 +55,15 @@ def are_distinct(operations: Sequence[Operation]) -> bool:
 
 
 def contradiction(operations: Sequence[Operation]) -> list[Operation] | None:
-    """A few operations that no order explains, the fewest that are found; None if there are none such."""
+    """A few operations that no order explains, and none of their reads can be left out; None if there are none such."""
+    found = _some(operations)
+    for each in found or ():
+        if found is not None and each.calls[0].verb in READS:
+            found = _some([other for other in found if other is not each]) or found
+    return found
+
+
+def _some(operations: Sequence[Operation]) -> list[Operation] | None:
     versions: dict[object, _Version] = {NOTHING: _Version(None)}
     for each in operations:
         if each.calls[0].verb in WRITES:

@@ -119,6 +119,7 @@ class _Teller:
         """The best one first; the last one is always true."""
         yield from self._never_made()
         yield from self._overtaken()
+        yield from self._came_back()
         yield from self._lost_update()
         yield from self._torn()
         yield from self._totals()
@@ -188,6 +189,18 @@ class _Teller:
                 text = f"{call.object}={_value(newer)}" if newer != NOTHING else f"{call.object} deleted"
                 was = f"although {text} was written and acknowledged before ({by})"
                 yield f"{self._told(reader)}, {was}{shown or ''}", [reader]
+
+    def _came_back(self) -> Iterator[_Explained]:
+        """A value was read after another had replaced it, as others had seen."""
+        for reader, call, value in self._reads():
+            if len(self._writes(call.object, value)) > 1:
+                continue
+            for other, second, newer in self._reads():
+                if second.object != call.object or newer == value or not other.precedes(reader):
+                    continue
+                shown = self._seen_before(call.object, value, newer)
+                if shown is not None and len(self._writes(call.object, newer)) == 1:
+                    yield f"{self._told(reader)}, although {self._told(other)}{shown}", [reader]
 
     def _seen_before(self, name: str, value: Result, newer: Result) -> str | None:
         """That the older value was there first is shown by somebody who was done with it when the newer was seen."""

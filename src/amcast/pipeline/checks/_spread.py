@@ -35,7 +35,7 @@ from ._texts import UInt64s
 _SHARE_ROWS = 1_000_000
 _BATCH_ROWS = 1 << 18
 _PLACES = 64
-_TASKS = 16  # that share the places
+_TASKS, _TASK_ROWS = 16, 500_000  # so many tasks at most share the places; fewer if there are fewer rows
 _NAMED_MAX = 200_000  # suspects that tasks are told; if there are more, they send all rows
 _EDGES, _COUNTS, _REFUSAL = -1, -2, -3  # instead of a place: what else a task found
 _SUSPECTS = 0
@@ -78,14 +78,15 @@ def judge_spread(spark: SparkSession, run: RunFiles, key: int) -> Judged:
     ]
     if not shares:
         return Judged()
-    found = _look(spark, shares, partial(_scatter, key), _prove)
+    tasks = min(_TASKS, 1 + run.rows("operations") // _TASK_ROWS)
+    found = _look(spark, shares, tasks, partial(_scatter, key), _prove)
     counts = together(msgspec.json.decode(each, type=Judged) for each in found[_COUNTS])
     doubted = np.unique(_hashes(found[_SUSPECTS]))
     if not len(doubted):
         return counts
     wanted = doubted if len(doubted) <= _NAMED_MAX else None
     gather = partial(_gather, key, None if wanted is None else wanted.tobytes(), _hashes(found[_EDGES]).tobytes())
-    judged = _look(spark, shares, gather, partial(_judge, run.encode()))
+    judged = _look(spark, shares, tasks, gather, partial(_judge, run.encode()))
     return together([counts, *(msgspec.json.decode(each, type=Judged) for each in judged[_COUNTS])])
 
 
@@ -94,12 +95,12 @@ def _hashes(parts: list[bytes]) -> UInt64s:
 
 
 def _look(
-    spark: SparkSession, shares: list[Share], at_share: _LookAtShare, at_place: _LookAtPlace
+    spark: SparkSession, shares: list[Share], tasks: int, at_share: _LookAtShare, at_place: _LookAtPlace
 ) -> dict[int, list[bytes]]:
     """Lets tasks look at each share, and others at all that was sent to a place: what these found, by what it is."""
     rows = pa.table({"share": [msgspec.json.encode(share).decode() for share in shares]})
     frame = spark.createDataFrame(rows).coalesce(1).repartition(len(shares))
-    sent = frame.mapInArrow(partial(_each_share, at_share), _FOUND).repartition(_TASKS, "place")
+    sent = frame.mapInArrow(partial(_each_share, at_share), _FOUND).repartition(tasks, "place")
     found: dict[int, list[bytes]] = {_SUSPECTS: [], _EDGES: [], _COUNTS: []}
     for row in sent.mapInArrow(partial(_each_task, at_place), _FOUND).collect():
         if row.place == _REFUSAL:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...check import Report
 from ...check.checker import report_on_operations
 from ...check.linearizability import is_judged
-from ...check.report import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
+from ...check.report import ABOUT_OPERATIONS, ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
 from ...core import UsageError
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
@@ -94,7 +94,7 @@ def _report(run: RunFiles, judged: Judged) -> RunReport:
     found = judged.report
     if found is not None:
         return RunReport(found.properties, found.violations, found.reasons, run.run_id, run.path)
-    names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
+    names = dict.fromkeys((*(ALWAYS_CHECKED if run.info.groups else ABOUT_OPERATIONS), *run.info.claims))
     why = judged.refusal
     return RunReport(dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), run.run_id, run.path, why)
 

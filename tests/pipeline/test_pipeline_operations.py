@@ -1,0 +1,83 @@
+"""Linearizability on Spark, object by object: the same verdicts, words and diagrams as in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from amcast.check import check_run
+from amcast.check.linear.judge import judge
+from amcast.pipeline import read_runs
+from amcast.pipeline.checks import check_files
+from amcast.pipeline.checks._spread import judge_spread
+from amcast.trace import Recorder, RunInfo, read_run, write_run
+from amcast.trace.names import Names
+from tests.check import linear_oracle as oracle
+
+INFO = RunInfo(run_id="r", protocol="p", seed=0, complete=True, groups=(), correct=())
+KEY = 12345678901234567890123
+
+
+def histories(seeds: range, share_damaged: float) -> list[oracle.Row]:
+    """Many small histories as one: each has objects of its own."""
+    rows = []
+    for seed in seeds:
+        random = Random(seed)
+        mine = oracle.random_history(random, oracle.KINDS[seed % len(oracle.KINDS)], 6)
+        if random.random() < share_damaged:
+            mine = oracle.damaged(random, mine)
+        for row in mine:
+            steps = tuple((verb, f"h{seed}.{name}", arguments) for verb, name, arguments in row.steps)
+            rows.append(replace(row, steps=steps))
+    Random(1).shuffle(rows)
+    return rows
+
+
+def write(path: Path, rows: list[oracle.Row], files: int = 1) -> None:
+    write_run(path, INFO, replace(Recorder().tables(), operations=oracle.operations_of(rows)))
+    whole = path / "operations" / "part-00000.parquet"
+    table = pq.read_table(whole)
+    whole.unlink()
+    for number in range(files):
+        part = table.slice(
+            len(table) * number // files, len(table) * (number + 1) // files - len(table) * number // files
+        )
+        pq.write_table(part, path / "operations" / f"{number}.parquet", row_group_size=500)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("share", "verdict"), [(0.0, "pass"), (0.5, "fail")])
+def test_it_finds_what_the_checker_in_memory_finds(
+    spark: SparkSession, tmp_path: Path, share: float, verdict: str
+) -> None:
+    write(tmp_path / "run", histories(range(450), share), files=3)
+    run = read_run(tmp_path / "run")
+    (files,) = read_runs(spark, str(tmp_path / "run")).runs
+    here = judge(run.operations, Names(INFO))
+    assert judge_spread(spark, files, KEY) == here
+    assert (here.failed > 20) == (share > 0)
+    (report,) = check_files(spark, [files], key=1, whole_rows_max=0)
+    (whole,) = check_files(spark, [files], key=1)
+    in_memory = check_run(run)
+    assert in_memory.verdict == verdict
+    assert report.to_json() == whole.to_json() == in_memory.to_json()
+
+
+@pytest.mark.spark
+def test_rows_that_mean_nothing_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "run", histories(range(9), 0.0))
+    file = tmp_path / "run" / "operations" / "0.parquet"
+    table = pq.read_table(file)
+    at = table.column_names.index("operation")
+    pq.write_table(table.set_column(at, "operation", pa.array(["flip"] * len(table))), file)
+    (files,) = read_runs(spark, str(tmp_path / "run")).runs
+    for rows_max in (0, 1_000_000):
+        (report,) = check_files(spark, [files], key=1, whole_rows_max=rows_max)
+        assert report.verdict == "unknown"
+        assert "column operation: 'flip' is none of read, write" in (report.unreadable or "")
