@@ -176,7 +176,7 @@ class _Teller:
 
     def _overtaken(self) -> Iterator[_Explained]:
         """A value was read although another had replaced it, and that write was acknowledged before the read began."""
-        for reader, call, value in self._reads():
+        for reader, call, value in reversed(list(self._reads())):
             makers = [maker for maker, _ in self._writes(call.object, value)]
             for writer, newer in self._writes(call.object):
                 if newer == value or not writer.precedes(reader):
@@ -192,7 +192,7 @@ class _Teller:
 
     def _came_back(self) -> Iterator[_Explained]:
         """A value was read after another had replaced it, as others had seen."""
-        for reader, call, value in self._reads():
+        for reader, call, value in reversed(list(self._reads())):
             if len(self._writes(call.object, value)) > 1:
                 continue
             for other, second, newer in self._reads():
