@@ -6,13 +6,18 @@ entered again (Lowe). What keeps them few:
 
 - an operation that changes nothing, and whose answer fits, is ordered at once: later it would do no better;
 - of operations that do the same and are answered the same, the one that ended first comes first;
-- an operation without an answer is tried last, and only if somebody might notice it.
+- an operation without an answer is tried last, and only if somebody might notice it;
+- a value is not replaced while somebody still has to read it, unless it will be written again: so of two writes that
+  overlap, the wrong order is noticed at once, and not by a read long after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ...trace.operations import NOTHING, UNSEEN, VERBS, Call, Result
@@ -21,7 +26,8 @@ from .versions import NEVER
 
 _BETWEEN_LOOKS = 1024  # configurations between two looks at the clock
 
-State = tuple[Any, ...]  # of each object
+State = tuple[int, ...]  # numbers of blocks
+Block = tuple[Any, ...]  # the states of some objects
 _INITIAL: dict[str, Any] = {"register": NOTHING, "counter": 0, "set": frozenset(), "list": ()}
 _MISFIT = object()
 
@@ -80,6 +86,32 @@ def apply(call: Call, result: Result, state: Any) -> Any:
     raise AssertionError(call.verb)
 
 
+class _States:
+    """States of all objects, in blocks. Equal blocks have one number: so a step makes one block, and not all anew."""
+
+    def __init__(self, initial: Sequence[Any]) -> None:
+        self._size = max(1, math.isqrt(len(initial)))
+        self._blocks: list[Block] = []
+        self._number_of: dict[Block, int] = {}
+        starts = range(0, len(initial), self._size)
+        self.initial: State = tuple(self._number(tuple(initial[at : at + self._size])) for at in starts)
+
+    def _number(self, block: Block) -> int:
+        number = self._number_of.setdefault(block, len(self._blocks))
+        if number == len(self._blocks):
+            self._blocks.append(block)
+        return number
+
+    def get(self, state: State, at: int) -> Any:
+        return self._blocks[state[at // self._size]][at % self._size]
+
+    def put(self, state: State, at: int, held: Any) -> State:
+        where, within = divmod(at, self._size)
+        block = self._blocks[state[where]]
+        number = self._number((*block[:within], held, *block[within + 1 :]))
+        return (*state[:where], number, *state[where + 1 :])
+
+
 Configuration = tuple[int, int, int, State]
 
 
@@ -88,7 +120,7 @@ class _Search:
         names = sorted({call.object for operation in operations for call in operation.calls})
         self._at = {name: index for index, name in enumerate(names)}
         kind = {call.object: VERBS[call.verb].kind for operation in operations for call in operation.calls}
-        self._initial: State = tuple(_INITIAL[kind[name]] for name in names)
+        self._states = _States([_INITIAL[kind[name]] for name in names])
         by_begin = sorted(operations, key=lambda operation: operation.key)
         self._answered = [operation for operation in by_begin if operation.is_answered]
         self._doubtful = _noticed([each for each in by_begin if not each.is_answered], operations)
@@ -98,9 +130,10 @@ class _Search:
         classes: dict[object, int] = {}
         self._class = [classes.setdefault((each.calls, each.results), len(classes)) for each in self._answered]
         self._doubtful_class = [classes.setdefault(each.calls, len(classes)) for each in self._doubtful]
+        self._expected = _Expected(self._answered, self._doubtful)
 
     def run(self, budget: Budget) -> bool | None:
-        start = self._settle((0, 0, 0, self._initial))
+        start = self._settle((0, 0, 0, self._states.initial))
         tried = {start}
         stack = [(start, self._choices(start))]
         while stack:
@@ -155,21 +188,34 @@ class _Search:
         if after is None:
             return None
         if choice < 0:
-            return first, ordered, taken | 1 << (-1 - choice), after
-        ordered |= 1 << (choice - first)
+            taken |= 1 << (-1 - choice)
+        else:
+            ordered |= 1 << (choice - first)
         while ordered & 1:
             ordered >>= 1
             first += 1
-        return first, ordered, taken, after
+        return (
+            None if self._strands(operation, state, (first, ordered, taken, after)) else (first, ordered, taken, after)
+        )
+
+    def _strands(self, operation: Operation, before: State, configuration: Configuration) -> bool:
+        """Whether it leaves somebody behind who can't be explained any more."""
+        for name in {call.object for call in operation.calls}:
+            at = self._at[name]
+            old, new = self._states.get(before, at), self._states.get(configuration[3], at)
+            if old is not new and self._expected.misses(name, old, new, configuration):
+                return True
+        return False
 
     def _after(self, operation: Operation, state: State) -> State | None:
         for call, result in zip(operation.calls, operation.results, strict=True):
             at = self._at[call.object]
-            after = apply(call, result, state[at])
+            before = self._states.get(state, at)
+            after = apply(call, result, before)
             if after is _MISFIT:
                 return None
-            if after is not state[at]:
-                state = (*state[:at], after, *state[at + 1 :])
+            if after is not before:
+                state = self._states.put(state, at, after)
         return state
 
     def _settle(self, configuration: Configuration) -> Configuration:
@@ -196,3 +242,65 @@ def _noticed(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> 
         return not is_write or call.object in compared or (call.object, call.arguments[0]) in seen
 
     return [each for each in doubtful if not each.changes_nothing and any(map(is_noticed, each.calls))]
+
+
+class _Expected:
+    """What is still to be read, and to be written, of registers and lists."""
+
+    def __init__(self, answered: Sequence[Operation], doubtful: Sequence[Operation]) -> None:
+        self._readers: dict[tuple[str, object], list[int]] = {}
+        self._writers: dict[tuple[str, object], list[int]] = {}
+        self._doubtful: dict[tuple[str, object], list[int]] = {}
+        self._longest: dict[str, tuple[str, ...]] = {}
+        for number, operation in enumerate(answered):
+            for name, value in _first_reads(operation):
+                self._readers.setdefault((name, value), []).append(number)
+                if isinstance(value, tuple):
+                    self._longest[name] = max(self._longest.get(name, ()), value, key=len)
+            for key in _last_writes(operation):
+                self._writers.setdefault(key, []).append(number)
+        for number, operation in enumerate(doubtful):
+            for key in _last_writes(operation):
+                self._doubtful.setdefault(key, []).append(number)
+
+    def misses(self, name: str, old: Any, new: Any, configuration: Configuration) -> bool:
+        """Whether somebody who is not ordered yet has read what was there before, and what now will not come back."""
+        first, ordered, taken, _ = configuration
+        if isinstance(new, tuple):
+            longest = self._longest.get(name, ())
+            if new[len(old) :] != longest[len(old) : len(new)] and len(old) < len(longest):
+                return True
+        elif isinstance(new, (int, frozenset)):
+            return False
+        if not _is_any_left(self._readers.get((name, old), ()), first, ordered):
+            return False
+        may_return = _is_any_left(self._writers.get((name, old), ()), first, ordered)
+        return not may_return and all(taken >> number & 1 for number in self._doubtful.get((name, old), ()))
+
+
+def _is_any_left(numbers: Sequence[int], first: int, ordered: int) -> bool:
+    """Whether one of these is not ordered; they ascend."""
+    at = bisect_left(numbers, first)
+    return any(not ordered >> (number - first) & 1 for number in islice(numbers, at, None))
+
+
+def _first_reads(operation: Operation) -> Iterator[tuple[str, object]]:
+    """What registers and lists held when an operation began."""
+    touched: set[str] = set()
+    for call, result in zip(operation.calls, operation.results, strict=True):
+        if call.object not in touched and call.verb in ("read", "get", "items") and result is not UNSEEN:
+            yield call.object, result
+        if call.object not in touched and call.verb == "cas" and result is True:
+            yield call.object, call.arguments[0]
+        touched.add(call.object)
+
+
+def _last_writes(operation: Operation) -> Iterator[tuple[str, object]]:
+    """What an operation leaves in registers, or may leave."""
+    for call in operation.calls:
+        if call.verb in ("write", "put"):
+            yield call.object, call.arguments[0]
+        elif call.verb == "cas":
+            yield call.object, call.arguments[1]
+        elif call.verb == "delete":
+            yield call.object, NOTHING
