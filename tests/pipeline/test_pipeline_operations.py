@@ -13,12 +13,14 @@ from pyspark.sql import SparkSession
 
 from amcast.check import check_run
 from amcast.check.linear.judge import judge
-from amcast.pipeline import read_runs
+from amcast.pipeline import import_on_spark, read_runs
 from amcast.pipeline.checks import check_files
 from amcast.pipeline.checks._spread import judge_spread
+from amcast.pipeline.foreign import Declared, find_sources, import_in_memory
 from amcast.trace import Recorder, RunInfo, read_run, write_run
 from amcast.trace.names import Names
 from tests.check import linear_oracle as oracle
+from tests.cli.cli_harness import Cli
 
 INFO = RunInfo(run_id="r", protocol="p", seed=0, complete=True, groups=(), correct=())
 KEY = 12345678901234567890123
@@ -81,3 +83,38 @@ def test_rows_that_mean_nothing_are_refused(spark: SparkSession, tmp_path: Path)
         (report,) = check_files(spark, [files], key=1, whole_rows_max=rows_max)
         assert report.verdict == "unknown"
         assert "column operation: 'flip' is none of read, write" in (report.unreadable or "")
+
+
+@pytest.mark.spark
+def test_an_import_on_spark_gives_the_same_run(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ["client,invoked,returned,operation,objects,arguments,result"]
+    for number in range(2_000):
+        verb, arguments, result = [("put", f"v{number}", ""), ("get", "", f"v{number - 1}")][number % 2]
+        lines.append(f"c{number % 7},{10 * number},{10 * number + 5},{verb},k{number // 2 % 50},{arguments},{result}")
+    steps = '"[[""put"",""k1"",1],[""put"",""k2"",2]]"'
+    lines.append(f"c1,30000,,transaction,k1 k2,{steps},")
+    (tmp_path / "operations.csv").write_text("\n".join(lines) + "\n")
+    sources = find_sources([tmp_path / "operations.csv"])
+    here = import_in_memory(sources, Declared(run_id="theirs"), tmp_path / "here")
+    there = import_on_spark(spark, sources, Declared(run_id="theirs"), tmp_path / "there", part_bytes=10_000)
+    assert (here.rows, here.info, here.words) == (there.rows, there.info, there.words)
+    one, other = (pq.read_table(tmp_path / name / "operations") for name in ("here", "there"))
+    assert one.equals(other)
+    assert check_run(read_run(tmp_path / "there")).properties == {"linearizability": "pass"}
+
+
+@pytest.mark.spark
+def test_the_command_line_gives_the_same_answer_with_both_engines(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path / "run", histories(range(90), 0.5))
+    here, there = (cli("check", "run", "--json", "--engine", engine) for engine in ("memory", "spark"))
+    assert (here.code, there.code) == (1, 1)
+    documents = [here.json, there.json]
+    assert documents[0]["violations"][0]["operations"]
+    for document in documents:
+        for found in (*document["violations"], *document["runs"]):
+            found.pop("run", None)
+            found.pop("path", None)
+    assert documents[0] == documents[1]
+    assert "goes with --engine memory" in cli.refuses("check", "run", "--engine", "spark", "--budget", "5")
+    assert cli("report", "run", "--out", "page").code in (0, 1)
+    assert "from call to answer" in (tmp_path / "page" / "index.html").read_text()
