@@ -17,7 +17,7 @@ from amcast.pipeline import import_on_spark, read_runs
 from amcast.pipeline.checks import check_files
 from amcast.pipeline.checks._spread import judge_spread
 from amcast.pipeline.foreign import Declared, find_sources, import_in_memory
-from amcast.trace import Recorder, RunInfo, read_run, write_run
+from amcast.trace import FINAL, GroupInfo, Recorder, RunInfo, read_run, write_run
 from amcast.trace.names import Names
 from tests.check import linear_oracle as oracle
 from tests.cli.cli_harness import Cli
@@ -69,6 +69,21 @@ def test_it_finds_what_the_checker_in_memory_finds(
     in_memory = check_run(run)
     assert in_memory.verdict == verdict
     assert report.to_json() == whole.to_json() == in_memory.to_json()
+
+
+@pytest.mark.spark
+def test_a_large_run_with_deliveries_is_judged_by_both(spark: SparkSession, tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.multicast(7, 9, 0, (1,), 10, 0)
+    recorder.delivery(0, 1, 0, 7, FINAL, None, 20)
+    recorder.operation(9, 10, 20, "write", "[5]", None, ["x"])
+    recorder.operation(9, 30, 40, "read", "[]", "null", ["x"])
+    info = RunInfo(run_id="r", protocol="p", seed=0, complete=True, groups=(GroupInfo(1, (0,)),), correct=(0,))
+    write_run(tmp_path / "run", info, recorder)
+    (files,) = read_runs(spark, str(tmp_path / "run")).runs
+    (report,) = check_files(spark, [files], key=1, whole_rows_max=0)
+    assert report.to_json() == check_run(read_run(tmp_path / "run")).to_json()
+    assert (report.properties["acyclic"], report.properties["linearizability"]) == ("pass", "fail")
 
 
 @pytest.mark.spark

@@ -79,6 +79,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     ]:
         recorder.operation(1, 5, 6, operation, arguments, result, objects)
     recorder.operation(1, 5, 4, "read", "[]", "1", ["x"])
+    recorder.operation(1, -(1 << 62), 4, "read", "[]", "1", ["x"])
     with pytest.raises(UsageError) as error:
         recorder.run(INFO)
     assert str(error.value).removeprefix("the run in memory/operations: ").split("; ") == [
@@ -94,6 +95,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "row 9, column result: a transaction of 1 step answers a list of as many results",
         "row 10, column arguments: it is about x, and the column objects says something else",
         "row 11, column returned_us: 4 is before it was invoked, at 5",
+        "row 12, column invoked_us: -4611686018427387904 is too far from 0 for a time in microseconds",
     ]
 
 

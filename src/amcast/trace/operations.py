@@ -26,6 +26,7 @@ Problem = tuple[int, str, str]  # row, column, what is wrong
 TRANSACTION = "transaction"
 NOTHING = "null"  # what a register holds before anything is written
 PROBLEMS_MAX = 20  # that are told; the others are counted
+TIME_LIMIT = 1 << 61  # of times, in microseconds from any beginning: checks compute with them
 
 
 class Unseen(Enum):
@@ -299,6 +300,11 @@ def operation_problems(operations: Operations) -> list[Problem]:
 
 
 def _wrong_times(operations: Operations) -> Iterator[Problem]:
+    for name in ("invoked_us", "returned_us"):
+        times: Int64s = getattr(operations, name)
+        strange = (times != NULL) & ((times >= TIME_LIMIT) | (times <= -TIME_LIMIT))
+        for row in np.flatnonzero(strange).tolist():
+            yield row, name, f"{times[row]} is too far from 0 for a time in microseconds"
     back = (operations.returned_us != NULL) & (operations.returned_us < operations.invoked_us)
     for row in np.flatnonzero(back).tolist():
         what = f"{operations.returned_us[row]} is before it was invoked, at {operations.invoked_us[row]}"

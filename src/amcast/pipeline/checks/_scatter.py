@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...check.linear.judge import READS, WRITES, Judged, count_answers, spelt_argument, spelt_result
 from ...check.linear.versions import NEVER
 from ...trace import NULL
-from ...trace.operations import NOTHING, check_operations
+from ...trace.operations import NOTHING, TIME_LIMIT, check_operations
 from ..operations import operations_in
 from ._texts import UInt64s, hash_texts, mix
 
@@ -63,7 +63,9 @@ class Batch:
         is_written = _flags(pc.match_substring_regex(self._arguments, rf"^\[{_SPELT}\]$"))
         is_told = ~self._has_result | _flags(pc.match_substring_regex(self._result, f"^{_SPELT}$"))
         fits = np.where(self._is_write, is_written, _flags(pc.equal(self._arguments, "[]")) & is_told)
-        in_time = ~self._is_answered | (self._returned >= self._invoked)
+        in_time = (np.abs(self._invoked) < TIME_LIMIT) & (
+            ~self._is_answered | ((self._returned >= self._invoked) & (self._returned < TIME_LIMIT))
+        )
         quick: Bools = (self._is_read | self._is_write) & fits & in_time & (self._sizes == 1)
         return quick
 
