@@ -12,9 +12,10 @@ from .report import Violation
 
 
 def space_time_svg(run: Run, violation: Violation) -> str:
+    """For a page: a lane for each process, with the violation's messages, or a bar for each of its operations."""
     return overlap_svg(violation) if violation.operations else _svg.space_time_svg(run, violation)
 
 
 def space_time_text(run: Run, violation: Violation) -> str:
-    """For a terminal: 80 columns."""
+    """For a terminal: the same in 80 columns."""
     return overlap_text(violation) if violation.operations else _text.space_time_text(run, violation)

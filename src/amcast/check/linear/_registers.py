@@ -27,14 +27,6 @@ class _Version:
     def all(self) -> list[Operation]:
         return [*([] if self.write is None else [self.write]), *self.reads]
 
-    @property
-    def first_end(self) -> int:
-        return -NEVER if self.write is None else min(each.returned for each in self.all)
-
-    @property
-    def last_begin(self) -> int:
-        return max(each.invoked for each in self.all)
-
     def ends_first(self) -> list[Operation]:
         """The operation that ended first; of the first value there is none, since it was always there."""
         return [] if self.write is None else [min(self.all, key=lambda each: each.returned)]
@@ -81,19 +73,28 @@ def _some(operations: Sequence[Operation]) -> list[Operation] | None:
 
 def _crossed(versions: list[_Version]) -> list[Operation] | None:
     """Two versions that each must precede the other, by the operations that show it."""
-    versions = sorted(versions, key=lambda version: (version.first_end, version.last_begin))
-    ends = [version.first_end for version in versions]
-    latest: list[_Version] = []  # for each place, the one up to it that begins last
-    for version in versions:
-        latest.append(max([*latest[-1:], version], key=lambda each: each.last_begin))
+    zones = [(_first_end(version), _last_begin(version), number) for number, version in enumerate(versions)]
+    zones.sort()
+    ends = [end for end, _, _ in zones]
+    latest: list[tuple[int, int]] = []  # for each place, when the one up to it that begins last does, and which it is
+    for _, begin, number in zones:
+        latest.append(max([*latest[-1:], (begin, number)]))
     found: list[list[Operation]] = []
-    for place, one in enumerate(versions):
-        before = place if one.last_begin > one.first_end else bisect_left(ends, one.last_begin)
-        if before and latest[before - 1].last_begin > one.first_end:
-            other = latest[before - 1]
+    for place, (end, begin, number) in enumerate(zones):
+        before = place if begin > end else bisect_left(ends, begin)
+        if before and latest[before - 1][0] > end:
+            one, other = versions[number], versions[latest[before - 1][1]]
             parts = (*one.writes(), *other.writes(), *one.ends_first(), *one.begins_last())
             found.append(_once([*parts, *other.ends_first(), *other.begins_last()]))
     return min(found, key=lambda each: (len(each), each[-1].key), default=None)
+
+
+def _first_end(version: _Version) -> int:
+    return -NEVER if version.write is None else min(each.returned for each in version.all)
+
+
+def _last_begin(version: _Version) -> int:
+    return max(each.invoked for each in version.all)
 
 
 def _once(operations: list[Operation]) -> list[Operation]:

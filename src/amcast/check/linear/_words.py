@@ -12,6 +12,8 @@ from ._history import Operation
 from .versions import NEVER
 
 _TOLD_MAX = 6
+_SHOWN_MAX = 100
+_COMPARED_MAX = 500  # operations that are compared with each other to find words for them
 _VALUE_MAX = 40
 
 _Explained = tuple[str, list[Operation]]  # why, and whose answers can't be explained
@@ -28,7 +30,10 @@ def explain(operations: Sequence[Operation], names: Names, last: Operation | Non
     told = _Teller(operations, names, last)
     words, bad = next(told.reasons())
     keys = {each.key for each in bad}
-    return Explanation(words, [told.shown(each, each.key in keys) for each in operations])
+    latest = sorted(operations, key=lambda each: (each.key in keys, each.key))[-_SHOWN_MAX:]
+    return Explanation(
+        words, [told.shown(each, each.key in keys) for each in sorted(latest, key=lambda each: each.key)]
+    )
 
 
 def when(t_us: int) -> str:
@@ -117,14 +122,15 @@ class _Teller:
 
     def reasons(self) -> Iterator[_Explained]:
         """The best one first; the last one is always true."""
-        yield from self._never_made()
-        yield from self._overtaken()
-        yield from self._came_back()
-        yield from self._lost_update()
-        yield from self._torn()
+        if len(self._operations) <= _COMPARED_MAX:
+            yield from self._never_made()
+            yield from self._overtaken()
+            yield from self._came_back()
+            yield from self._lost_update()
+            yield from self._torn()
+            yield from self._membership()
+            yield from self._lists()
         yield from self._totals()
-        yield from self._membership()
-        yield from self._lists()
         last = self._last or max((each for each in self._operations if each.tells), key=lambda each: each.returned)
         steps = [self._told(each) for each in self._operations[:_TOLD_MAX]]
         more = len(self._operations) - len(steps)
@@ -253,9 +259,9 @@ class _Teller:
             return
         for each in self._operations:
             for call, result in zip(each.calls, each.results, strict=True):
-                mine = [(add, int(other.arguments[0])) for add, other in adds if other.object == call.object]
                 if call.verb != "total" or result is UNSEEN:
                     continue
+                mine = [(add, int(other.arguments[0])) for add, other in adds if other.object == call.object]
                 least = sum(amount for add, amount in mine if add.precedes(each))
                 most = sum(amount for add, amount in mine if not each.precedes(add))
                 if result < least:
