@@ -46,5 +46,5 @@ def _unknown(judged: Judged) -> str | None:
         objects = listing(list(dict.fromkeys(name for name, _ in judged.undecided)))
         return f"the budget was used up before an order of what was done with {objects} was found or ruled out"
     if judged.silent:
-        return f"the results of {judged.silent:,} operations that were answered were not recorded"
+        return f"answers whose results were not recorded: {judged.silent:,}"
     return None if judged.telling else NOTHING_TOLD

@@ -10,6 +10,7 @@ is. What was done with one set is judged apart for each value, unless somebody r
 
     versions.py    registers whose written values differ: every read names its write. A few sorts, for all at once
     _lists.py      lists whose appended values differ: every read names its place in the order. Linear
+    _counters.py   counters that never go down: totals that are too low or too high for the times
     _search.py     everything else: tries orders, and remembers what it has tried. Exact, until a budget is used up
     _smallest.py   leaves operations out of a history that has no order, as long as it then still has none
     _words.py      tells people why what is left has none

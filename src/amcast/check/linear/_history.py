@@ -49,6 +49,12 @@ class Operation:
     def precedes(self, other: Operation) -> bool:
         return self.returned < other.invoked
 
+    def without_result(self) -> Operation:
+        """What it changes does not depend on what it was told, but for a cas."""
+        if any(call.verb == "cas" for call in self.calls):
+            return self
+        return replace(self, results=(UNSEEN,) * len(self.results))
+
     def without_answer(self) -> Operation:
         return replace(self, returned=NEVER, results=(UNSEEN,) * len(self.results))
 

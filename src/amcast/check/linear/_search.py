@@ -49,7 +49,7 @@ class Budget:
 
 def has_order(operations: Sequence[Operation], budget: Budget) -> bool | None:
     """None: the budget was used up before this was known."""
-    return _Search(operations).run(budget)
+    return Search(operations).run(budget)
 
 
 def apply(call: Call, result: Result, state: Any) -> Any:
@@ -115,7 +115,9 @@ class _States:
 Configuration = tuple[int, int, int, State]
 
 
-class _Search:
+class Search:
+    """It can be asked to go on with another budget. `hindrance` is an answer that it did not get past so far."""
+
     def __init__(self, operations: Sequence[Operation]) -> None:
         names = sorted({call.object for operation in operations for call in operation.calls})
         self._at = {name: index for index, name in enumerate(names)}
@@ -132,14 +134,25 @@ class _Search:
         self._doubtful_class = [classes.setdefault(each.calls, len(classes)) for each in self._doubtful]
         self._expected = _Expected(self._answered, self._doubtful)
 
-    def run(self, budget: Budget) -> bool | None:
         start = self._settle((0, 0, 0, self._states.initial))
-        tried = {start}
-        stack = [(start, self._choices(start))]
+        self._tried = {start}
+        self._stack = [(start, self._choices(start))]
+        self._farthest = start
+
+    @property
+    def hindrance(self) -> Operation | None:
+        first, ordered, _, _ = self._farthest
+        left = self._minimal(first, ordered)
+        return self._answered[min(left, key=lambda number: self._end[number])] if left else None
+
+    def run(self, budget: Budget) -> bool | None:
+        tried, stack = self._tried, self._stack
         while stack:
             configuration, choices = stack[-1]
             if configuration[0] == len(self._answered):
                 return True
+            if _progress(configuration) > _progress(self._farthest):
+                self._farthest = configuration
             if not choices:
                 stack.pop()
                 continue
@@ -242,6 +255,10 @@ def _noticed(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> 
         return not is_write or call.object in compared or (call.object, call.arguments[0]) in seen
 
     return [each for each in doubtful if not each.changes_nothing and any(map(is_noticed, each.calls))]
+
+
+def _progress(configuration: Configuration) -> int:
+    return configuration[0] + configuration[1].bit_count()
 
 
 class _Expected:

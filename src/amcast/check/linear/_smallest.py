@@ -18,6 +18,8 @@ from ._search import Budget, has_order
 
 _CONFIGURATIONS = 10_000  # for one attempt, besides some for each operation
 _ATTEMPTS = 200
+_NEARBY = (1, 2, 4, 8, 16, 32, 64, 128)  # so many answers are looked at
+_NEARBY_OPERATIONS = 1_000
 
 _Key = tuple[str, object]  # an object, and a value or UNSEEN
 
@@ -25,6 +27,22 @@ _Key = tuple[str, object]  # an object, and a value or UNSEEN
 def smallest(operations: Sequence[Operation]) -> list[Operation]:
     """Of operations without an order: fewer of them without one, and none of the answers can be left out."""
     return _Shrinking(_shortest(operations)).run()
+
+
+def refuted(operations: Sequence[Operation], hindrance: Operation) -> list[Operation] | None:
+    """Operations that have no order, and because of which the whole has none; None if they are not found.
+
+    A search that does not get past an answer would have to try all orders of all that came before. Mostly the answers
+    shortly before it, with what they depend on, show already that it can't be explained.
+    """
+    begun = _until(operations, hindrance.returned)
+    depends = Dependencies(begun)
+    telling = sorted((each for each in begun if each.tells), key=lambda each: each.returned)
+    for count in _NEARBY:
+        found = depends.closed(telling[-count:])
+        if len(found) <= _NEARBY_OPERATIONS and _fails(found):
+            return found
+    return None
 
 
 def _fails(operations: Sequence[Operation]) -> bool:
@@ -104,7 +122,7 @@ class Dependencies:
                     self._settings.setdefault(what, _Settings()).all.append(each)
 
     def closed(self, kept: Sequence[Operation]) -> list[Operation]:
-        """With all that these depend on."""
+        """With all that these depend on; of those, only what they change counts, not what they were told."""
         found = {each.key: each for each in kept}
         todo = list(kept)
         while todo:
@@ -112,8 +130,8 @@ class Dependencies:
             for call, result in zip(each.calls, each.results, strict=True):
                 for other in self._needed_by(each, call, result):
                     if other.key not in found:
-                        found[other.key] = other
-                        todo.append(other)
+                        found[other.key] = other.without_result()
+                        todo.append(found[other.key])
         return [found[key] for key in sorted(found)]
 
     def _needed_by(self, reader: Operation, call: Call, result: Result) -> list[Operation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...trace.names import Names
@@ -25,9 +25,9 @@ class Explanation:
     operations: list[OperationSeen]
 
 
-def explain(operations: Sequence[Operation], names: Names, last: Operation | None = None) -> Explanation:
-    """`last`: whose answer made it impossible, if that is known."""
-    told = _Teller(operations, names, last)
+def explain(operations: Sequence[Operation], names: Names, whole: Mapping[int, Operation] | None = None) -> Explanation:
+    """`whole` has the operations as they were, by `nth`, if results or answers were left out of these."""
+    told = _Teller(operations, names, whole or {})
     words, bad = next(told.reasons())
     keys = {each.key for each in bad}
     latest = sorted(operations, key=lambda each: (each.key in keys, each.key))[-_SHOWN_MAX:]
@@ -85,7 +85,7 @@ def _did(call: Call, result: Result) -> str:
         case "read" | "get" if result == NOTHING:
             return f"read nothing from {name}"
         case "read" | "get":
-            return f"read {name}={_value(result)}"
+            return f"read {name}" if result is UNSEEN else f"read {name}={_value(result)}"
         case "write" | "put":
             return f"wrote {name}={values[0]}"
         case "total":
@@ -99,15 +99,16 @@ def _did(call: Call, result: Result) -> str:
 
 
 class _Teller:
-    def __init__(self, operations: Sequence[Operation], names: Names, last: Operation | None) -> None:
+    def __init__(self, operations: Sequence[Operation], names: Names, whole: Mapping[int, Operation]) -> None:
         self._operations = operations
-        self._last = last
+        self._whole = whole
         self._names = names
 
     def _who(self, operation: Operation) -> str:
         return self._names.process(operation.client)
 
     def shown(self, operation: Operation, is_bad: bool) -> OperationSeen:
+        operation = self._whole.get(operation.nth, operation)
         returned = operation.returned if operation.is_answered else None
         return OperationSeen(
             operation.client, self._who(operation), operation.invoked, returned, _label(operation), is_bad
@@ -115,6 +116,7 @@ class _Teller:
 
     def _told(self, operation: Operation) -> str:
         """`c3 read x=5 (from 1.000 ms to 2.000 ms)`."""
+        operation = self._whole.get(operation.nth, operation)
         steps = zip(operation.calls, operation.results, strict=True)
         did = listing([_did(call, result) for call, result in steps])
         until = f"to {when(operation.returned)}" if operation.is_answered else "on, without an answer"
@@ -131,7 +133,7 @@ class _Teller:
             yield from self._membership()
             yield from self._lists()
         yield from self._totals()
-        last = self._last or max((each for each in self._operations if each.tells), key=lambda each: each.returned)
+        last = max((each for each in self._operations if each.tells), key=lambda each: each.returned)
         steps = [self._told(each) for each in self._operations[:_TOLD_MAX]]
         more = len(self._operations) - len(steps)
         words = "; ".join([*steps, *([f"and {more} more"] if more > 0 else [])])
@@ -151,10 +153,12 @@ class _Teller:
                 if call.verb in ("write", "put", "delete", "cas"):
                     written.add(call.object)
 
-    def _writes(self, name: str, value: Result | None = None) -> list[tuple[Operation, Result]]:
+    def _writes(
+        self, name: str, value: Result | None = None, among: Collection[Operation] | None = None
+    ) -> list[tuple[Operation, Result]]:
         """Of the last value that an operation leaves in a register; of one value, or of all."""
         found = []
-        for each in self._operations:
+        for each in self._operations if among is None else among:
             left = [
                 _left(call, result)
                 for call, result in zip(each.calls, each.results, strict=True)
@@ -166,14 +170,15 @@ class _Teller:
         return found
 
     def _never_made(self) -> Iterator[_Explained]:
+        everything = self._whole.values() or self._operations  # others may have been left out
         for reader, call, value in self._reads():
-            makers = self._writes(call.object, value)
+            makers = self._writes(call.object, value, everything)
             if makers and all(reader.precedes(maker) for maker, _ in makers):
                 began = min(maker.invoked for maker, _ in makers)
                 yield f"{self._told(reader)}, before anybody began to write that, at {when(began)}", [reader]
             if makers or value == NOTHING:
                 continue
-            passing = [each for each in self._operations if _passes(each, call.object, value)]
+            passing = [each for each in everything if _passes(each, call.object, value)]
             if passing:
                 what = f"a value that {self._who(passing[0])} replaced in the same transaction"
                 yield f"{self._told(reader)}, {what}: it was never there for others to see", [reader]

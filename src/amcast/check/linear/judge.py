@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -13,17 +12,18 @@ from ...trace import NULL, Operations
 from ...trace.names import Names
 from ...trace.operations import NOTHING, VERBS, decoded, spelt
 from ...trace.run import Int32s, Int64s
-from ..report import VIOLATIONS_PER_PROPERTY, OperationSeen
-from . import _lists, _registers
+from ..report import VIOLATIONS_PER_PROPERTY, OperationSeen, Verdict
+from . import _counters, _lists, _registers
 from ._history import Operation, Part, join, parts_of
-from ._search import Budget, has_order
-from ._smallest import smallest
+from ._search import Budget, Search
+from ._smallest import refuted, smallest
 from ._words import Explanation, explain
 from .versions import NEVER, Bools, suspects
 
 __all__ = ["Failure", "Judged", "count_answers", "join", "judge", "spelt_argument", "spelt_result", "together"]
 
 CONFIGURATIONS_MAX = 500_000  # that are tried for one part before it is left undecided
+_SOON = 10_000  # configurations before it is asked what hinders the search
 _UNDECIDED_NAMED = 5
 
 READS, WRITES = _registers.READS, _registers.WRITES
@@ -74,11 +74,11 @@ def judge(operations: Operations, names: Names, is_over: Callable[[], bool] | No
     found: list[Judged] = []
     failed = 0
     for part in parts_of(operations, rows):
-        verdict, why = _decide(part, is_over)
+        verdict, proof = _decide(part, is_over)
         if verdict == "fail":
             failed += 1
             if failed <= VIOLATIONS_PER_PROPERTY:
-                told = _explained(part, why, names)
+                told = _explained(part, proof, names)
                 found.append(Judged(failed=1, failures=[Failure(part.name, told.words, told.operations)]))
             else:
                 found.append(Judged(failed=1))
@@ -88,26 +88,40 @@ def judge(operations: Operations, names: Names, is_over: Callable[[], bool] | No
     return together([Judged(len(operations), telling, silent), *found])
 
 
-def _explained(part: Part, contradiction: list[Operation] | None, names: Names) -> Explanation:
-    if contradiction is not None:
-        return explain(contradiction, names)
-    left = smallest(part.operations)
-    # It was cut off where it became impossible: people see the operations as they were.
-    whole = {each.nth: each for each in part.operations}
-    last = max((each for each in left if each.tells), key=lambda each: each.returned)
-    return explain([whole[each.nth] for each in left], names, whole[last.nth])
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """Operations that have no order, and because of which the part has none."""
+
+    operations: list[Operation]
+    is_small: bool
 
 
-def _decide(
-    part: Part, is_over: Callable[[], bool] | None
-) -> tuple[Literal["pass", "fail", "unknown"], list[Operation] | None]:
-    """Also operations that contradict each other, if it found them on its way."""
+def _explained(part: Part, proof: _Proof, names: Names) -> Explanation:
+    if proof.is_small:
+        return explain(proof.operations, names)
+    return explain(smallest(proof.operations), names, {each.nth: each for each in part.operations})
+
+
+def _decide(part: Part, is_over: Callable[[], bool] | None) -> tuple[Verdict, _Proof]:
+    """The proof is one if the verdict is fail."""
+    whole = _Proof(part.operations, False)
     for way in (_registers, _lists):
         if way.are_distinct(part.operations):
             found = way.contradiction(part.operations)
-            return ("pass", None) if found is None else ("fail", found)
-    has = has_order(part.operations, Budget(CONFIGURATIONS_MAX, is_over))
-    return ("unknown" if has is None else "pass" if has else "fail"), None
+            return ("pass", whole) if found is None else ("fail", _Proof(found, True))
+    found = _counters.contradiction(part.operations)
+    if found is not None:
+        return "fail", _Proof(found, True)
+    search = Search(part.operations)
+    # A history that has an order shows it after about as many steps as it has operations.
+    soon = Budget(min(CONFIGURATIONS_MAX, _SOON + 2 * len(part.operations)), is_over)
+    has = search.run(soon)
+    if has is None and search.hindrance is not None:
+        found = refuted(part.operations, search.hindrance)
+        if found is not None:
+            return "fail", _Proof(found, False)
+        has = search.run(Budget(CONFIGURATIONS_MAX, is_over))
+    return ("unknown" if has is None else "pass" if has else "fail"), whole
 
 
 @dataclass(frozen=True, slots=True)
