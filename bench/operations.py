@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def write_large(path: Path, operations: int, objects: int, file_rows: int = 1_00
     (path / RUN_FILE).write_bytes(encode_run_info(INFO))
 
 
-def measure_on_spark(folder: Path, operations: int, objects: int) -> dict[str, Any]:
+def measure_on_spark(folder: Path, operations: int, objects: int, tell: Progress) -> dict[str, Any]:
     from amcast.pipeline import check_runs, read_runs, spark_session, stop_spark
 
     from .spark import Meter
@@ -166,18 +167,21 @@ def measure_on_spark(folder: Path, operations: int, objects: int) -> dict[str, A
         write_large(path, operations, objects)
     warm = folder / "warm-up"
     shutil.rmtree(warm, ignore_errors=True)
-    write_large(warm, 2_000_000, 200_000)
+    write_large(warm, 1_500_000, 150_000)
     spark = spark_session("local[2]")
     try:
-        for _ in range(2):  # the first jobs compile code and start workers: neither is what is measured
+        for round_ in range(2):  # the first jobs compile code and start workers: neither is what is measured
             runs = read_runs(spark, str(warm))
             _scan(runs)
             check_runs(spark, runs)
+            tell(f"warm-up, round {round_ + 1} of 2")
         runs = read_runs(spark, str(path))
         with Meter() as before:
             _scan(runs)
+        tell(f"read in {before.cpu_s:.1f} CPU s")
         with Meter() as checked:
             (report,) = check_runs(spark, runs)
+        tell(f"checked in {checked.cpu_s:.1f} CPU s, with {checked.peak_mb:,.0f} MB at most")
         with Meter() as after:
             _scan(runs)
     finally:
@@ -216,7 +220,8 @@ def main() -> None:
     folder = Path(options.folder or tempfile.mkdtemp(prefix="amcast-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        row = measure_on_spark(folder, int(options.operations * 1e6), int(options.objects * 1e6))
+        sizes = int(options.operations * 1e6), int(options.objects * 1e6)
+        row = measure_on_spark(folder, *sizes, lambda what: print(what, file=sys.stderr, flush=True))
         print(json.dumps(row) if options.json else "  ".join(f"{name} {value}" for name, value in row.items()))
     finally:
         if not options.folder:
