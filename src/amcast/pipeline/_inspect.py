@@ -42,6 +42,9 @@ def inspect_run(uri: str) -> RunFiles:
         }
     except OSError as error:
         raise BadRunError(f"{uri}: can't be read: {first_line(error)}") from error
+    for name in ("multicasts", "deliveries"):
+        if not info.groups and any(file.rows for file in tables[name]):
+            raise BadRunError(f"{uri}/{RUN_FILE}: there are {name}, and no group")
     return RunFiles(uri, info, tables)
 
 
