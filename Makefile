@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-spark bench-state nemesis bank attack \
+.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-operations bench-spark bench-state nemesis bank attack \
 	fuzz fuzz-nodes light docs docs-serve clean
 
 help: ## Show this help
@@ -81,6 +81,9 @@ bench-cluster: $(STAMP) ## Measure a real cluster against the peers that are ins
 
 soak-cluster: $(STAMP) ## Run a real cluster for five minutes at 80 % of what it can do, and watch its memory
 	$(BIN)/python -m bench.cluster --soak
+
+bench-operations: $(STAMP) ## Measure linearizability on Spark, at 10 million operations on a million objects (minutes)
+	$(BIN)/python -m bench.operations
 
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from . import checker, event_loop, simulator
+from . import checker, event_loop, operations, simulator
 from ._figures import QUICK, Figure, Progress, Sizes
 
 MEASURES: dict[str, Callable[[Sizes, Progress], list[Figure]]] = {
@@ -18,6 +18,7 @@ MEASURES: dict[str, Callable[[Sizes, Progress], list[Figure]]] = {
     "fastcast-run": simulator.measure_run,
     "linear": simulator.measure_linear,
     "checker": checker.measure,
+    "operations": operations.measure,
     "protocols": simulator.measure_protocols,
 }
 

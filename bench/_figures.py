@@ -49,6 +49,7 @@ class Sizes:
     checker_deliveries: int = 1_000_000
     checker_rounds: int = 3
     protocol_messages: int = 10_000
+    operations: int = 100_000
 
 
 QUICK = Sizes(
@@ -63,6 +64,7 @@ QUICK = Sizes(
     checker_deliveries=100_000,
     checker_rounds=2,
     protocol_messages=500,
+    operations=2_000,
 )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from amcast.check import check_run
 from bench import __main__ as cli
+from bench import operations
 from bench._figures import QUICK, Figure
 from bench._worker import Job, start
 from bench.checker import good_run
@@ -31,6 +33,14 @@ def test_the_run_for_the_checker_is_good_and_large_enough() -> None:
     assert report.verdict == "pass"
     assert set(report.properties.values()) == {"pass"}
     assert report.properties.keys() >= {"timestamps", "fifo", "genuine"}
+
+
+def test_the_histories_for_the_checker_are_good_and_can_be_broken() -> None:
+    names = [figure.name for figure in operations.measure(QUICK, quiet)]
+    assert names == ["operations-registers", "operations-transactions", "operations-counter"]
+    history = operations.History(1_000, 10)
+    assert (history.value[history.is_write] == np.flatnonzero(history.is_write)).all()
+    assert len(set(history.value[~history.is_write].tolist())) > 100, "reads see many writes"
 
 
 def test_pauses_do_not_change_a_run() -> None:

@@ -455,3 +455,70 @@ def test_the_schema_is_the_one_that_readers_want(cli: Cli) -> None:
     assert "grp" in cli("schema", "deliveries").out
     assert "client_seq" not in cli("schema", "deliveries").out
     assert "no table is called logs" in cli.refuses("schema", "logs")
+
+
+# --------------------------------------------------------------------------------------------------- operations
+
+HEADER = ("client", "invoked", "returned", "operation", "object", "arguments", "result")
+
+
+def test_operations_alone_are_imported_and_judged_with_their_names(cli: Cli) -> None:
+    rows = [("alice", 10, 20, "put", "k 1", "red", ""), ("bob", 30, 40, "get", "k 1", "", "blue")]
+    write_csv(Path("operations.csv"), HEADER, [(*row[:4], json.dumps([row[4]]), *row[5:]) for row in rows])
+    made = cli("import", "operations.csv", "--out", "run", "--json")
+    assert made.code == 0, made
+    assert (made.json["rows"]["operations"], made.json["unproven"]) == (2, {})
+    checked = cli("check", "run", "--json")
+    assert (checked.code, checked.json["properties"]) == (1, {"linearizability": "fail"})
+    (violation,) = checked.json["violations"]
+    told = 'bob read k 1="blue" (from 0.030 ms to 0.040 ms), although nobody wrote "blue" to k 1'
+    assert violation["explanation"] == told
+    assert [each["name"] for each in violation["operations"]] == ["bob"]
+    assert cli("check", "run", "--diagram", "bars.svg").code == 1
+    assert "bob" in Path("bars.svg").read_text()
+
+
+def test_values_of_operations_are_json_or_words(cli: Cli) -> None:
+    lines = [
+        {"client": 1, "invoked": 1, "returned": 2, "operation": "append", "objects": ["l"], "arguments": [1.0]},
+        {"client": 1, "invoked": 3, "returned": 4, "operation": "append", "objects": "l", "arguments": "1"},
+        {"client": 1, "invoked": 5, "returned": 6, "operation": "items", "objects": "l", "result": [1, "1"]},
+        {"client": 1, "invoked": 5, "returned": None, "operation": "get", "objects": "k", "result": None},
+    ]
+    Path("operations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert cli("import", "operations.jsonl", "--out", "run").code == 0
+    operations = read_run("run").operations
+    words = operations.arguments.words
+    assert [words[code] for code in operations.arguments.codes] == ["[1]", '["1"]', "[]", "[]"]
+    assert verdicts(cli, "run") == {"linearizability": "pass"}
+
+
+def test_all_wrong_operations_are_told_with_their_lines(cli: Cli) -> None:
+    rows = [
+        ("a", 1, 2, "write", "x", "[1", ""),
+        ("a", 1, "soon", "write", "x", "1", ""),
+        ("a", 5, 2, "write", "x", "1", ""),
+        ("a", 1, 2, "flip", "x", "", ""),
+        ("a", 1, 2, "contains", "s", "1", "maybe"),
+        ("", 1, 2, "read", "x", "", "1"),
+        ("a", 1, 2, "read", "", "", "1"),
+    ]
+    write_csv(Path("operations.csv"), HEADER, rows)
+    told = lines_of(cli("import", "operations.csv", "--out", "run"))
+    assert [line.partition(": ")[0] for line in told] == [
+        "operations.csv, line 2, column arguments",
+        "operations.csv, line 3, column returned",
+        "operations.csv, line 4, column returned",
+        "operations.csv, line 5, column operation",
+        "operations.csv, line 6, column result",
+        "operations.csv, line 7, column client",
+        "operations.csv, line 8, column object",
+    ]
+    assert "'[1' is not JSON" in told[0]
+    assert "2 is before it was invoked, at 5" in told[2]
+
+
+def test_groups_and_no_deliveries_do_not_go_together(cli: Cli) -> None:
+    write_csv(Path("operations.csv"), HEADER, [("a", 1, 2, "read", "x", "", "1")])
+    (told,) = lines_of(cli("import", "operations.csv", *PAIR, "--out", "run"))
+    assert "groups are declared, and nothing is delivered" in told

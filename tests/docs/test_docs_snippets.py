@@ -19,7 +19,14 @@ import pytest
 from amcast.net.local import free_ports
 from tests.docs.docs_pages import PAGES, ROOT, Block, blocks
 
-OWN_TESTS = {"README.md", "docs/applications.md", "docs/driver.md", "docs/trace-format.md", "docs/tutorial.md"}
+OWN_TESTS = {
+    "README.md",
+    "docs/applications.md",
+    "docs/driver.md",
+    "docs/linearizability.md",
+    "docs/trace-format.md",
+    "docs/tutorial.md",
+}
 SIGNATURES = {"docs/api.md"}  # what is in its blocks can't be run
 # Where blocks do not follow each other: what each of them finds in its folder.
 BEFORE_EACH = {

@@ -18,7 +18,7 @@ from amcast.parquet import _bits, _pages, _thrift
 from amcast.parquet.column import DOUBLE, TEXT, Column, Encoding
 from amcast.parquet.footer import ParquetError, read_footer
 from amcast.parquet.reader import Gathered, read_column
-from amcast.parquet.values import MISSING, Floats, Integers, Lists, Texts, Values
+from amcast.parquet.values import MISSING, Floats, Integers, Lists, TextLists, Texts, Values
 from amcast.parquet.writer import write_table
 
 NULL = -(1 << 63)
@@ -30,6 +30,7 @@ COLUMNS = (
     Column("tiny", "int8"),
     Column("word", TEXT),
     Column("lists", "int32", is_list=True),
+    Column("names", TEXT, is_list=True),
 )
 ENCODINGS = {
     "steady": Encoding.DIFFERENCES,
@@ -54,6 +55,7 @@ def some_values(rows: int, seed: int = 1) -> list[Values]:
         Integers(rng.integers(-2, 2, rows).astype(np.int8)),
         Texts(rng.integers(0, len(WORDS), rows).astype(np.int32), WORDS),
         Lists(start, rng.integers(1, 40, int(start[-1])).astype(np.int32)),
+        TextLists(start, rng.integers(0, len(WORDS), int(start[-1])).astype(np.int32), WORDS),
     ]
 
 
@@ -70,6 +72,9 @@ def as_lists(values: list[Values]) -> dict[str, list[Any]]:
             case Lists(start, numbers):
                 bounds = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
                 found[column.name] = [numbers[low:high].tolist() for low, high in bounds]
+            case TextLists(start, codes, words):
+                spans = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
+                found[column.name] = [[words[code] for code in codes[low:high].tolist()] for low, high in spans]
     return found
 
 
@@ -81,7 +86,7 @@ def read_lists(path: Path) -> dict[str, list[Any]]:
             into = Gathered(column, footer.rows, NULL)
             read_column(file, footer, column.name, into)
             if column.is_list:
-                values.append(into.lists())
+                values.append(into.text_lists() if column.type == TEXT else into.lists())
             elif column.type == TEXT:
                 values.append(into.texts())
             else:

@@ -23,6 +23,7 @@ PROPERTIES = tuple(each.name for each in schema.PROPERTIES)
 ALWAYS_CHECKED = tuple(each.name for each in schema.PROPERTIES if each.is_always_judged)
 CHECKED_IF_CLAIMED = tuple(each.name for each in schema.PROPERTIES if not each.is_always_judged)
 ABOUT_THE_WIRE = tuple(each.name for each in schema.PROPERTIES if each.needs_wire)
+ABOUT_OPERATIONS = tuple(each.name for each in schema.PROPERTIES if each.about_operations)
 
 VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the first few tell the story
 
@@ -33,20 +34,34 @@ NO_WIRE = "the wire was not recorded: nobody can say who spoke to whom"
 NO_SENDERS = "the trace does not say who multicast each message: a sender that crashed owes nothing"
 NO_NUMBERS = "the trace does not say who multicast each message, and as which of its own"
 NOT_KNOWN = "this checker knows no such property"
+NO_GROUPS = "the run has no groups: there is nothing but operations"
 _MISSING_NAMED = 3
 
 
-class Violation(msgspec.Struct, frozen=True):
+class OperationSeen(msgspec.Struct, frozen=True):
+    """What a client did, as a diagram shows it."""
+
+    client: ProcessId
+    name: str  # of the client
+    invoked_us: int
+    returned_us: int | None
+    what: str
+    is_bad: bool  # its answer can't be explained
+
+
+class Violation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Evidence that a property does not hold.
 
     For `prefix` and `acyclic` the lists are a cycle: processes[i] delivered messages[i] before messages[i + 1] (or
-    without it), and the last process delivered the last message before the first.
+    without it), and the last process delivered the last message before the first. For `linearizability` there are
+    operations, and `processes` are their clients.
     """
 
     property: str
     messages: list[MessageId]
     processes: list[ProcessId]
     explanation: str
+    operations: list[OperationSeen] = []
 
 
 def worst(verdicts: Collection[Verdict]) -> Verdict:
@@ -130,24 +145,36 @@ class Findings:
         """There is enough evidence: more would be dropped."""
         return self.counts.get(name, 0) >= VIOLATIONS_PER_PROPERTY
 
-    def fail(self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str) -> None:
+    def fail(
+        self,
+        name: str,
+        messages: Iterable[MessageId],
+        processes: Iterable[ProcessId],
+        explanation: str,
+        operations: Sequence[OperationSeen] = (),
+    ) -> None:
         self.verdicts[name] = "fail"
         self.reasons.pop(name, None)
         if not self.is_full(name):
             # numpy's integers can't be written as JSON: they become Python's here.
-            violation = Violation(name, [int(m) for m in messages], [int(p) for p in processes], explanation)
-            self.violations.append(violation)
+            numbers = [int(m) for m in messages], [int(p) for p in processes]
+            self.violations.append(Violation(name, *numbers, explanation, list(operations)))
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def fail_by_absence(
-        self, name: str, messages: Iterable[MessageId], processes: Iterable[ProcessId], explanation: str
+        self,
+        name: str,
+        messages: Iterable[MessageId],
+        processes: Iterable[ProcessId],
+        explanation: str,
+        operations: Sequence[OperationSeen] = (),
     ) -> None:
         """As `fail`, where the evidence is that some row is not there. If rows are missing it may be one of them."""
         reason = self.not_recorded or self._unproven.get(name)
         if reason is not None:
             self.unknown(name, reason)
         else:
-            self.fail(name, messages, processes, explanation)
+            self.fail(name, messages, processes, explanation, operations)
 
     def refuse_strange(self, claims: Iterable[str]) -> None:
         """A claim that no checker has a definition of is unknown."""

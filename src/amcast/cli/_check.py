@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -49,12 +51,21 @@ def register(app: typer.Typer) -> None:
         engine: Annotated[Engine, typer.Option(help="In this process, or on Spark for traces of any size.")] = "memory",
         master: MasterOption = None,
         remote: RemoteOption = None,
+        budget: Annotated[
+            float | None,
+            typer.Option(
+                help="Seconds in which an order of the operations must be found, or else the verdict is unknown;"
+                " without it, a fixed number of steps.",
+                min=0.0,
+                metavar="SECONDS",
+            ),
+        ] = None,
         diagram: Annotated[
             Path | None, typer.Option(help="Write the first counterexample's space-time diagram here (SVG).")
         ] = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Verify run folders: integrity, validity, agreement, order, timestamps, FIFO order, genuineness.
+        """Verify run folders: integrity, validity, agreement, order, timestamps, FIFO, genuineness, linearizability.
 
         Reads any run in the documented tables, whoever wrote it, and trusts nothing in it. Exit codes: 0 all properties
         hold, 1 one is violated, 2 a folder is not a run, 3 unknown (a run that was cut short can't prove agreement).
@@ -69,12 +80,14 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"{diagram} exists: nothing is overwritten, choose another name")
         if engine == "memory" and (master or remote):
             raise UsageError("--master and --remote go with --engine spark")
+        if engine == "spark" and budget is not None:
+            raise UsageError("--budget goes with --engine memory: tasks on Spark count steps")
         if engine == "spark" and diagram is not None:
             raise UsageError("with --engine spark, diagrams are drawn by: amcast report RUN...")
         if engine == "spark":
             judged, set_aside = _on_spark(runs, master, remote, as_json)
         else:
-            judged, set_aside = _in_memory(runs, as_json), []
+            judged, set_aside = _in_memory(runs, budget, as_json), []
         if diagram is not None:
             _write_diagram(diagram, judged)
         if as_json:
@@ -85,15 +98,23 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(code or (UNKNOWN if set_aside else 0))
 
 
-def _in_memory(paths: list[str], quiet: bool) -> list[Judged]:
+def _in_memory(paths: list[str], budget_s: float | None, quiet: bool) -> list[Judged]:
     loaded = [(path, read_run(path)) for path in paths]
     judged: list[Judged] = []
     with progress(quiet or len(loaded) < 2) as bar:
         task = bar.add_task("checking", total=len(loaded), note="")
         for path, run in loaded:
-            judged.append(Judged(path, run.info.run_id, check_run(run), run))
+            judged.append(Judged(path, run.info.run_id, check_run(run, _until(budget_s)), run))
             bar.advance(task)
     return judged
+
+
+def _until(seconds: float | None) -> Callable[[], bool] | None:
+    """Tells whether so much time has passed since."""
+    if seconds is None:
+        return None
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def _on_spark(

@@ -80,8 +80,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Make a run of the trace of another system, for `amcast check` and all other commands that read runs.
 
-        One file for each table, recognised by its name (multicasts.csv, deliveries.csv, wire.csv, faults.csv), or many;
-        `amcast schema` says which columns there are. Deliveries alone will do: what they can't show is unknown then.
+        One file for each table, recognised by its name (multicasts.csv, deliveries.csv, operations.csv), or many;
+        `amcast schema` says which columns there are. Deliveries alone will do, and operations alone: what they can't
+        show is unknown then.
         Processes, groups, messages and clients may have any names. A run.json in a folder is read as --info.
 
         All errors are told at once, with file, line and column, and nothing is written then (exit code 2).

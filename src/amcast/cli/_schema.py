@@ -53,6 +53,17 @@ def _show_table(name: str, described: dict[str, object]) -> None:
 
 
 def _show_rest(document: dict[str, dict[str, dict[str, object]]]) -> None:
+    console.print(
+        line(("what is done with objects", "bold"), ": the column operation; and transaction, which has several")
+    )
+    made = table("operation", "object", "arguments", "result", "meaning")
+    for name, described in document["operations"].items():
+        arguments = described["arguments"]
+        assert isinstance(arguments, list)
+        told = str(described["result"]), line(str(described["meaning"]))
+        made.add_row(name, str(described["object"]), ", ".join(arguments) or "none", *told)
+    console.print(made)
+    console.print()
     console.print(line(("properties", "bold"), ": judged always, or if `claims` in run.json has them"))
     made = table("property", "judged", "meaning")
     for name, described in document["properties"].items():

@@ -14,7 +14,7 @@ from ._bits import pack_differences, pack_mixed
 from ._pages import DATA, DELTA, DICTIONARY, NUMBERS, PLAIN, RLE, ZSTD
 from ._thrift import struct
 from .column import Column, Encoding
-from .values import MISSING, Floats, Integers, Lists, Texts, Values
+from .values import MISSING, Floats, Integers, Lists, TextLists, Texts, Values
 
 Ints = npt.NDArray[Any]
 
@@ -46,6 +46,8 @@ def encode_chunk(column: Column, values: Values, encoding: Encoding) -> EncodedC
             return _texts(column, values)
         case Lists():
             return _lists(values, encoding)
+        case TextLists():
+            return _text_lists(values)
 
 
 def _numbers(column: Column, numbers: Integers | Floats, encoding: Encoding) -> EncodedChunk:
@@ -74,34 +76,47 @@ def _with_size(levels: bytes) -> bytes:
 
 
 def _lists(lists: Lists, encoding: Encoding) -> EncodedChunk:
-    """A list begins with repetition level 0 and goes on with 1. An empty one is a level without a value."""
-    sizes = np.diff(lists.start)
-    slots = np.maximum(sizes, 1)
-    repetition = np.ones(int(slots.sum()), np.bool_)
-    repetition[np.cumsum(slots) - slots] = False
-    definition = np.repeat(sizes > 0, slots)
-    chunk = EncodedChunk(len(repetition), 0, [])
-    levels = _with_size(pack_mixed(repetition, 1)) + _with_size(pack_mixed(definition, 1))
+    chunk, levels = _begin_lists(lists.start)
     values = lists.values[int(lists.start[0]) : int(lists.start[-1])]
     _finish(chunk, _physical(values), encoding, levels, with_range=False)
     return chunk
 
 
+def _text_lists(lists: TextLists) -> EncodedChunk:
+    chunk, levels = _begin_lists(lists.start)
+    _finish_texts(chunk, lists.codes[int(lists.start[0]) : int(lists.start[-1])], lists.words, levels)
+    return chunk
+
+
+def _begin_lists(start: Ints) -> tuple[EncodedChunk, bytes]:
+    """A list begins with repetition level 0 and goes on with 1. An empty one is a level without a value."""
+    sizes = np.diff(start)
+    slots = np.maximum(sizes, 1)
+    repetition = np.ones(int(slots.sum()), np.bool_)
+    repetition[np.cumsum(slots) - slots] = False
+    definition = np.repeat(sizes > 0, slots)
+    levels = _with_size(pack_mixed(repetition, 1)) + _with_size(pack_mixed(definition, 1))
+    return EncodedChunk(len(repetition), 0, []), levels
+
+
 def _texts(column: Column, texts: Texts) -> EncodedChunk:
-    """The dictionary has those that are there, each once."""
     present = texts.codes != MISSING
     levels = _presence(column, present)
     there = texts.codes[present] if column.nullable else texts.codes
     chunk = EncodedChunk(len(texts), len(texts) - len(there), [])
-    used, numbers = _dictionary(there)
-    words = [texts.words[code].encode() for code in used.tolist()]
-    plain = b"".join(len(word).to_bytes(4, "little") + word for word in words)
+    _finish_texts(chunk, there, texts.words, levels)
+    return chunk
+
+
+def _finish_texts(chunk: EncodedChunk, codes: Ints, words: tuple[str, ...], levels: bytes) -> None:
+    """The dictionary has those that are there, each once."""
+    used, numbers = _dictionary(codes)
+    encoded = [words[code].encode() for code in used.tolist()]
+    spelt = [len(word).to_bytes(4, "little") + word for word in encoded]
     if len(used) > _DICTIONARY_MAX:
-        spelt = [len(word).to_bytes(4, "little") + word for word in words]
         _add_data(chunk, levels + b"".join(spelt[number] for number in numbers.tolist()), PLAIN)
     else:
-        _add_numbers(chunk, plain, len(words), numbers, levels)
-    return chunk
+        _add_numbers(chunk, b"".join(spelt), len(spelt), numbers, levels)
 
 
 def _finish(chunk: EncodedChunk, values: Ints, encoding: Encoding, levels: bytes, with_range: bool = True) -> None:

@@ -19,8 +19,8 @@ class Encoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Types have the names that Arrow has for them. This package reads and writes `INTEGERS`, lists of
-    them and `TEXT`, and writes `DOUBLE`."""
+    """Types have the names that Arrow has for them. This package reads and writes `INTEGERS` and `TEXT`, and
+    lists of both, and writes `DOUBLE`."""
 
     name: str
     type: str  # of the elements, if it is a column of lists

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ._pages import Levels, Page, pages_of
 from .column import TEXT, Column
 from .footer import Footer, Leaf, ParquetError
-from .values import INTEGERS, Lists, Texts
+from .values import INTEGERS, Lists, TextLists, Texts
 
 _CODE = np.dtype(np.int32)
 
@@ -41,6 +41,10 @@ class Gathered:
 
     def lists(self) -> Lists:
         return Lists(np.cumsum(np.concatenate(self._sizes)), np.concatenate(self._elements))
+
+    def text_lists(self) -> TextLists:
+        lists = self.lists()
+        return TextLists(lists.start, lists.values, tuple(self._code_of))
 
     def add(self, page: Page, leaf: Leaf) -> None:
         values = self._codes(page) if leaf.column.type == TEXT else np.asarray(page.values)
@@ -81,7 +85,7 @@ class Gathered:
 
 
 def read_column(file: BinaryIO, footer: Footer, name: str, into: Gathered) -> None:
-    """A column of integers, texts or lists of integers, of all row groups."""
+    """A column of integers, texts or lists of either, of all row groups."""
     at = next(at for at, leaf in enumerate(footer.leaves) if leaf.column.name == name)
     leaf = footer.leaves[at]
     rows = 0

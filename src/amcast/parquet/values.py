@@ -58,4 +58,16 @@ class Lists:
         return len(self.start) - 1
 
 
-Values = Integers | Floats | Texts | Lists
+@dataclass(frozen=True, slots=True)
+class TextLists:
+    """As `Lists`, of texts; each text is kept once."""
+
+    start: Int64s
+    codes: Int32s  # indices into words
+    words: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+
+Values = Integers | Floats | Texts | Lists | TextLists

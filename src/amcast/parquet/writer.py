@@ -10,7 +10,7 @@ from ._encode import CODEC, EncodedChunk, encode_chunk
 from ._thrift import I16, I64, Encoded, struct
 from .column import DOUBLE, TEXT, Column, Encoding
 from .footer import BYTE_ARRAY, FLOAT64, INT32, INT64, MAGIC, OPTIONAL, REPEATED, REQUIRED
-from .values import Floats, Integers, Lists, Texts, Values
+from .values import Floats, Integers, Lists, TextLists, Texts, Values
 
 # Readers in Java want a version and a build, and believe statistics if they know who wrote them.
 _CREATED_BY = b"amcast version 1.0.0 (build 1)"
@@ -72,6 +72,8 @@ def _slice(values: Values, start: int, stop: int) -> Values:
             return Texts(codes[start:stop], words)
         case Lists(starts, numbers):
             return Lists(starts[start : stop + 1], numbers)
+        case TextLists(starts, codes, words):
+            return TextLists(starts[start : stop + 1], codes, words)
 
 
 def _physical(column: Column) -> int:

@@ -12,7 +12,17 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ..trace.limits import GroupSize, row_groups_problem
-from ..trace.schema import OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
+from ..trace.schema import (
+    RUN_FILE,
+    TABLES,
+    RunInfo,
+    Schema,
+    bare_info,
+    columns_problem,
+    decode_run_info,
+    is_bare,
+    needed_tables,
+)
 from ._arrow import columns_in
 from ._errors import first_line
 from .files import FileInfo, RunFiles, filesystem_of
@@ -26,9 +36,15 @@ def inspect_run(uri: str) -> RunFiles:
     try:
         filesystem, path = filesystem_of(uri)
         info = _read_info(filesystem, path, uri)
-        tables = {name: _inspect_table(filesystem, f"{path}/{name}", f"{uri}/{name}", name) for name in TABLES}
+        needed = needed_tables(info)
+        tables = {
+            name: _inspect_table(filesystem, f"{path}/{name}", f"{uri}/{name}", name, name in needed) for name in TABLES
+        }
     except OSError as error:
         raise BadRunError(f"{uri}: can't be read: {first_line(error)}") from error
+    for name in ("multicasts", "deliveries"):
+        if not info.groups and any(file.rows for file in tables[name]):
+            raise BadRunError(f"{uri}/{RUN_FILE}: there are {name}, and no group")
     return RunFiles(uri, info, tables)
 
 
@@ -38,6 +54,8 @@ def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> RunInfo:
         raise BadRunError(f"{uri} does not exist")
     if found.type != fs.FileType.Directory:
         raise BadRunError(f"{uri} is not a folder")
+    if is_bare(entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(path))):
+        return bare_info(path.rstrip("/").rpartition("/")[2])
     if filesystem.get_file_info(f"{path}/{RUN_FILE}").type != fs.FileType.File:
         raise BadRunError(f"{uri}/{RUN_FILE} is missing: it is not a run, or is still being written")
     try:
@@ -47,10 +65,10 @@ def _read_info(filesystem: fs.FileSystem, path: str, uri: str) -> RunInfo:
         raise BadRunError(f"{uri}/{RUN_FILE}: {first_line(error)}") from error
 
 
-def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) -> list[FileInfo]:
+def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str, is_needed: bool) -> list[FileInfo]:
     kind = filesystem.get_file_info(path).type
     if kind != fs.FileType.Directory:
-        if name in OPTIONAL_TABLES and kind == fs.FileType.NotFound:
+        if not is_needed and kind == fs.FileType.NotFound:
             return []
         raise BadRunError(f"{uri} is missing: a run needs the table {name}")
     entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: str(entry.base_name))
@@ -62,7 +80,7 @@ def _inspect_table(filesystem: fs.FileSystem, path: str, uri: str, name: str) ->
         if entry.type != fs.FileType.File or not entry.base_name.endswith(".parquet"):
             raise BadRunError(f"{where} is not a Parquet file")
         files.append(_inspect_file(filesystem, entry.path, where, TABLES[name], name))
-    if not files and name not in OPTIONAL_TABLES:
+    if not files and is_needed:
         raise BadRunError(f"{uri} has no Parquet file: {name} was not written to its end")
     return files
 

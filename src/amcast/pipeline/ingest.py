@@ -172,7 +172,7 @@ def _walk(
         return
     entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: str(entry.path))
     names = {entry.base_name for entry in entries}
-    if RUN_FILE in names or names & {"multicasts", "deliveries"} or not entries:
+    if RUN_FILE in names or names & {"multicasts", "deliveries", "operations"} or not entries:
         yield prefix + path
         return
     for entry in entries:

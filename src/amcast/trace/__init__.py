@@ -12,6 +12,7 @@ from .._lazy import lazily
 from .schema import FINAL, NULL, OPTIMISTIC, TABLES, Fault, GroupInfo, RunInfo, process_name
 
 if TYPE_CHECKING:
+    from .operations import Operations
     from .reader import read_run, read_run_info
     from .recorder import Recorder
     from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run
@@ -28,6 +29,7 @@ __all__ = [
     "GroupInfo",
     "GrowingRun",
     "Multicasts",
+    "Operations",
     "Recorder",
     "Run",
     "RunInfo",
@@ -45,5 +47,5 @@ __getattr__ = lazily(
     dict.fromkeys(("read_run", "read_run_info"), "reader")
     | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
     | dict.fromkeys(("GrowingRun", "write_run"), "writer")
-    | {"Recorder": "recorder"},
+    | {"Operations": "operations", "Recorder": "recorder"},
 )

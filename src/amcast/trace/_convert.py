@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from ..parquet.reader import Gathered
 from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
+from .operations import Operations
 from .run import Answers, Deliveries, Multicasts, WireRows
-from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
+from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, OPERATIONS, WIRE, Fault, Schema
 
 
 def multicast_values(rows: Multicasts) -> list[Values]:
@@ -37,7 +38,11 @@ def answer_values(rows: Answers) -> list[Values]:
     return _values(ANSWERS, _fields(rows))
 
 
-def _fields(rows: Multicasts | Deliveries | WireRows | Answers) -> dict[str, Any]:
+def operation_values(rows: Operations) -> list[Values]:
+    return _values(OPERATIONS, _fields(rows))
+
+
+def _fields(rows: Multicasts | Deliveries | WireRows | Answers | Operations) -> dict[str, Any]:
     return {field.name: getattr(rows, field.name) for field in fields(rows)}
 
 
@@ -86,6 +91,13 @@ def faults_of(columns: Mapping[str, Gathered]) -> list[Fault]:
 
 def answers_of(columns: Mapping[str, Gathered]) -> Answers:
     return Answers(**{name: column.integers() for name, column in columns.items()})
+
+
+def operations_of(columns: Mapping[str, Gathered]) -> Operations:
+    client, invoked_us, returned_us = (columns[name].integers() for name in ("client", "invoked_us", "returned_us"))
+    operation, arguments, result = (columns[name].texts() for name in ("operation", "arguments", "result"))
+    objects = columns["objects"].text_lists()
+    return Operations(client, invoked_us, returned_us, operation, arguments, result, objects)
 
 
 def _spelt(texts: Texts) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..parquet.column import Column
+from .operations import VERBS, Verb
 from .schema import EXAMPLE, FIELDS, FORMAT, PROPERTIES, DescribedColumn, Property, Table, encode_run_info
 
 
@@ -20,6 +21,15 @@ def schema_document() -> dict[str, Any]:
                 "columns": [_column(column) for column in table.columns],
             }
             for table in FORMAT
+        },
+        "operations": {
+            name: {
+                "object": verb.kind,
+                "arguments": list(verb.arguments),
+                "result": _told(verb),
+                "meaning": verb.meaning,
+            }
+            for name, verb in VERBS.items()
         },
         "properties": {each.name: {"judged": _judged(each), "meaning": each.meaning} for each in PROPERTIES},
         "run.json": {"fields": dict(FIELDS), "example": EXAMPLE_DOCUMENT},
@@ -48,6 +58,8 @@ def type_name(column: Column) -> str:
 def _judged(each: Property) -> str:
     if each.is_always_judged:
         return "always"
+    if each.about_operations:
+        return "if claimed, or if there are operations"
     return "if claimed, by the wire" if each.needs_wire else "if claimed"
 
 
@@ -87,6 +99,19 @@ Processes, groups and messages are numbers. Groups are numbered from 1 by custom
 Other fields than these are kept as they are.
 """
 
+_VERBS = """
+## What is done with objects
+
+An object of `operations` is a register, a counter, a set or a list: what is done with it says which, and it stays that.
+Values are any JSON. A key of a store is a register. [Linearizability](linearizability.md) shows it by an example.
+"""
+
+_TRANSACTION = """
+A `transaction` does several of these at one moment: its arguments are steps, each with its object, as
+`[["get", "x"], ["put", "y", 5]]`, and its result is a list of their results, as `[4, null]`. A result of something that
+tells nothing may be anything.
+"""
+
 _IMPORT = """
 ## Import CSV or JSON lines
 
@@ -106,6 +131,8 @@ _LIBERTIES = """
   (as `2026-11-17T12:30:00.000123Z`). What is finer than a microsecond is cut off.
 - **Positions** may count from another number than 0: `--first-position 1`. If they have gaps, leave them out: the
   order of rows counts then.
+- **Objects** are names as destinations are. **Arguments and results** are JSON, and what is none is a word: `alice`.
+  A single argument needs no list around it: `5`. A blank result was not recorded; nothing that was read is `null`.
 - **Kinds** of deliveries are `final` and `optimistic`, or 0 and 1.
 - **Your own names of columns**: `--column msg=tx_id`, or `--column deliveries.msg=tx_id` for one table. Columns that
   nobody needs are ignored, and named.
@@ -128,7 +155,9 @@ A verdict is never better than its evidence:
   seen: then validity, agreement and replicas don't pass;
 - without multicasts, what was to be delivered is not known: integrity, validity, agreement, prefix and acyclic order
   don't pass, but fail if what was delivered breaks them;
-- without senders, a message that was lost makes validity unknown, since a sender that crashed owes nothing.
+- without senders, a message that was lost makes validity unknown, since a sender that crashed owes nothing;
+- without the results of operations that were answered, linearizability does not pass. Operations alone will do: nothing
+  else is judged then.
 
 Who is correct follows from `faults` unless `--correct` says it: all processes that did not crash for good.
 
@@ -222,7 +251,7 @@ prefix: db-1 delivered tx-1 before tx-2; db-3 delivered tx-2 before tx-1
 
 def schema_page() -> str:
     """docs/trace-format.md."""
-    parts = [_HEAD, *(_table_section(table) for table in FORMAT), _properties_section(), _RUN]
+    parts = [_HEAD, *(_table_section(table) for table in FORMAT), _verbs_section(), _properties_section(), _RUN]
     parts.append(_markdown_table(("field", "meaning"), [(f"`{name}`", meaning) for name, meaning in FIELDS.items()]))
     parts += [f"\n```json\n{example_text()}\n```\n", _IMPORT, _imports_section()]
     about = msgspec.json.format(msgspec.json.encode(_ABOUT), indent=2).decode()
@@ -237,6 +266,25 @@ def _table_section(table: Table) -> str:
     return f"\n## `{table.name}`\n\n{table.meaning}{optional}\n" + _markdown_table(
         ("column", "type", "null", "meaning"), rows
     )
+
+
+def _verbs_section() -> str:
+    rows = [
+        (f"`{name}`", verb.kind, ", ".join(verb.arguments) or "none", _told(verb), verb.meaning)
+        for name, verb in VERBS.items()
+    ]
+    header = ("operation", "object", "arguments", "result", "meaning")
+    return _VERBS + _markdown_table(header, rows) + _TRANSACTION
+
+
+def _told(verb: Verb) -> str:
+    match verb.tells:
+        case "nothing":
+            return "tells nothing"
+        case "outcome":
+            return f"{verb.result}, or null"
+        case "state":
+            return "value" if verb.result == "anything" else verb.result
 
 
 def _properties_section() -> str:

@@ -12,14 +12,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..core import UsageError
+from ..parquet.column import TEXT, Column
 from ..parquet.footer import Footer, read_footer
 from ..parquet.reader import Gathered, read_column
+from ..parquet.values import MISSING
 from . import limits
-from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, wire_of
+from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, operations_of, wire_of
 from .limits import TEXT_BYTES_MAX, group_sizes, row_groups_problem
 from .names import names_in_folder
 from .run import Run, make_run
-from .schema import NULL, OPTIONAL_TABLES, RUN_FILE, TABLES, RunInfo, Schema, columns_problem, decode_run_info
+from .schema import (
+    NULL,
+    RUN_FILE,
+    TABLES,
+    RunInfo,
+    Schema,
+    bare_info,
+    columns_problem,
+    decode_run_info,
+    is_bare,
+    needed_tables,
+)
 
 _AGAIN = "copy the whole run again, or record it again"
 
@@ -31,7 +44,7 @@ def read_run(path: str | Path) -> Run:
         rows = 0
         tables: dict[str, dict[str, Gathered]] = {}
         for name in TABLES:
-            tables[name], rows = _read_table(folder / name, name, rows)
+            tables[name], rows = _read_table(folder / name, name, rows, name in needed_tables(info))
     except OSError as error:
         where = error.filename or folder
         raise UsageError(f"{where}: can't be read: {error.strerror or _first_line(error)}") from error
@@ -42,6 +55,7 @@ def read_run(path: str | Path) -> Run:
         wire_of(tables["wire"]),
         faults_of(tables["faults"]),
         answers_of(tables["answers"]),
+        operations_of(tables["operations"]),
         where=str(folder),
         look_up=names_in_folder(folder),
     )
@@ -53,6 +67,8 @@ def read_run_info(path: str | Path) -> RunInfo:
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UsageError(f"{folder} {what}: name the folder of a run")
     file = folder / RUN_FILE
+    if not file.is_file() and is_bare(child.name for child in folder.iterdir()):
+        return bare_info(folder.resolve().name)
     if not file.is_file():
         raise UsageError(f"{file} is missing: {folder} is not a run, or only a part of one; {_AGAIN}")
     try:
@@ -61,30 +77,34 @@ def read_run_info(path: str | Path) -> RunInfo:
         raise UsageError(f"{file}: {_first_line(error)}; mend it, or record the run again") from error
 
 
-def _read_table(folder: Path, name: str, rows: int) -> tuple[dict[str, Gathered], int]:
+def _read_table(folder: Path, name: str, rows: int, is_needed: bool) -> tuple[dict[str, Gathered], int]:
     """The columns of a table. `rows`: how many rows are in memory already; it returns how many then are."""
     footers = []
-    for file in _files_of(folder, name):
+    for file in _files_of(folder, name, is_needed):
         footer = _read_footer(file, TABLES[name], rows)
         footers.append((file, footer))
         rows += footer.rows
     total = sum(footer.rows for _, footer in footers)
-    columns = {column.name: Gathered(column, total, NULL) for column in TABLES[name].columns}
+    columns = {column.name: _gathered(column, total) for column in TABLES[name].columns}
     for file, footer in footers:
         _read_file(file, footer, TABLES[name], columns)
     return columns, rows
 
 
-def _files_of(folder: Path, name: str) -> list[Path]:
+def _gathered(column: Column, rows: int) -> Gathered:
+    return Gathered(column, rows, MISSING if column.type == TEXT else NULL)
+
+
+def _files_of(folder: Path, name: str, is_needed: bool) -> list[Path]:
     if not folder.is_dir():
-        if name in OPTIONAL_TABLES and not folder.exists():
+        if not is_needed and not folder.exists():
             return []
         raise UsageError(f"{folder} is missing: a run needs the table {name}; {_AGAIN}")
     files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "_")))
     for file in files:
         if file.suffix != ".parquet" or not file.is_file():
             raise UsageError(f"{file} is not a Parquet file: remove it from the table")
-    if not files and name not in OPTIONAL_TABLES:
+    if not files and is_needed:
         raise UsageError(f"{folder} has no Parquet file: {name} was not written to its end; {_AGAIN}")
     return files
 

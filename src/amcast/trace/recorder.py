@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core import GroupId, MessageId, ProcessId
+from .operations import OperationRows, Operations
 from .packing import DELIVERY, MULTICAST, WIRE, packer
 from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
 from .schema import NULL, Fault, RunInfo
@@ -35,6 +36,7 @@ class Recorder:
         self._kinds: dict[str, int] = {}
         self._faults: list[Fault] = []
         self._answers = array("q")  # message, time, message, time, ...
+        self._operations = OperationRows()
 
     def multicast(
         self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
@@ -88,6 +90,19 @@ class Recorder:
         """The sender has the replies of all destination groups."""
         self._answers.extend((msg, t_us))
 
+    def operation(
+        self,
+        client: ProcessId,
+        invoked_us: int,
+        returned_us: int | None,
+        operation: str,
+        arguments: str,
+        result: str | None,
+        objects: Sequence[str],
+    ) -> None:
+        """What a client did, as the table says: arguments and result are JSON."""
+        self._operations.add(client, invoked_us, returned_us, operation, arguments, result, objects)
+
     def tables(self) -> Tables:
         return Tables(*self._all_columns())
 
@@ -95,10 +110,17 @@ class Recorder:
         """The run as the checks read it, without a file in between."""
         return make_run(info, *self._all_columns())
 
-    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers]:
+    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers, Operations]:
         pairs = np.array(self._answers, np.int64).reshape(-1, 2)
         answers = Answers(pairs[:, 0].copy(), pairs[:, 1].copy())
-        return self._multicast_columns(), self._delivery_columns(), self._wire_columns(), list(self._faults), answers
+        return (
+            self._multicast_columns(),
+            self._delivery_columns(),
+            self._wire_columns(),
+            list(self._faults),
+            answers,
+            self._operations.columns(),
+        )
 
     # Columns are copies: a bytearray can't grow while a numpy array is a view of it.
 

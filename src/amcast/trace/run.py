@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..core import ProcessId, UsageError, message_name
 from .names import LookUp, Names
+from .operations import NO_OPERATIONS, Operations, check_operations
 from .packing import Row
 from .schema import FINAL, OPTIMISTIC, RESTORED, RUN_FILE, Fault, RunInfo, info_problem, restored_position
 
@@ -94,6 +95,7 @@ class Tables:
     wire: WireRows
     faults: Sequence[Fault]
     answers: Answers = NO_ANSWERS
+    operations: Operations = NO_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Run:
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
     answers: Answers = NO_ANSWERS
+    operations: Operations = NO_OPERATIONS
     look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
 
     def names(self) -> Names:
@@ -118,6 +121,7 @@ def make_run(
     wire: WireRows,
     faults: list[Fault],
     answers: Answers = NO_ANSWERS,
+    operations: Operations = NO_OPERATIONS,
     where: str = "the run in memory",
     look_up: LookUp | None = None,
 ) -> Run:
@@ -127,9 +131,12 @@ def make_run(
         raise UsageError(f"{where}/{RUN_FILE}: {problem}; {_REDO}")
     check_destinations(info, multicasts, f"{where}/multicasts")
     check_kinds(deliveries, f"{where}/deliveries")
+    if len(deliveries) and not info.groups:
+        raise UsageError(f"{where}/{RUN_FILE}: there are deliveries, and no group; {_REDO}")
+    check_operations(operations, f"{where}/operations")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, look_up)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, operations, look_up)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

@@ -7,7 +7,7 @@ whole configuration, regions, versions) is in `extra`, and survives reading and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +49,7 @@ class DescribedColumn(Column):
     also: str = ""  # another name that importers take for it
     absent: str | None = None  # what importers do where a file has no such column; None: they refuse the file
     may_be_blank: bool = False  # for importers: single cells may be empty
+    is_json: bool = False  # its texts are JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +214,66 @@ FORMAT: tuple[Table, ...] = (
         ),
         is_optional=True,
     ),
+    Table(
+        name="operations",
+        meaning="What clients did with objects, and were answered: one row for each operation. Leave out those that"
+        " certainly had no effect.",
+        columns=(
+            DescribedColumn("client", "int64", meaning="who called it", names="process", also="process"),
+            DescribedColumn(
+                "invoked_us",
+                "int64",
+                meaning="when it was called, in microseconds, by one clock for all",
+                also="invoked",
+            ),
+            DescribedColumn(
+                "returned_us",
+                "int64",
+                meaning="when the client had the answer; null if it never had one: it may have taken effect, or not",
+                nullable=True,
+                also="returned",
+                may_be_blank=True,
+            ),
+            DescribedColumn("operation", TEXT, meaning="what was done: `read`, `write`, `transaction`, ..."),
+            DescribedColumn(
+                "arguments",
+                TEXT,
+                meaning='a JSON list, as `[5]`; of a transaction its steps, as `[["read", "x"], ["write", "y", 5]]`',
+                absent="`[]`",
+                may_be_blank=True,
+                is_json=True,
+            ),
+            DescribedColumn(
+                "result",
+                TEXT,
+                meaning="the answer as JSON; null if it was not recorded. Of a transaction a list, one for each step",
+                nullable=True,
+                absent="null, and the property can't pass",
+                may_be_blank=True,
+                is_json=True,
+            ),
+            DescribedColumn(
+                "objects",
+                TEXT,
+                is_list=True,
+                meaning="the names of the objects that it is about: one, or all those of a transaction, none twice",
+                also="object",
+            ),
+        ),
+        is_optional=True,
+    ),
 )
 
 TABLES: dict[str, Table] = {table.name: table for table in FORMAT}
-MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS = FORMAT
+MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS, OPERATIONS = FORMAT
 OPTIONAL_TABLES = frozenset(table.name for table in FORMAT if table.is_optional)
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
+
+
+def needed_tables(info: RunInfo) -> frozenset[str]:
+    """A run without groups is one of operations alone."""
+    return frozenset(TABLES) - OPTIONAL_TABLES if info.groups else frozenset()
 
 
 def columns_problem(found: Sequence[Column], wanted: Schema) -> str | None:
@@ -260,6 +314,7 @@ class Property:
     meaning: str
     is_always_judged: bool = False  # else only if `claims` has it
     needs_wire: bool = False
+    about_operations: bool = False  # also judged if there are any
 
 
 PROPERTIES: tuple[Property, ...] = (
@@ -292,6 +347,12 @@ PROPERTIES: tuple[Property, ...] = (
         needs_wire=True,
     ),
     Property("local-order", "no process delivers a message optimistically after it delivered it for good"),
+    Property(
+        "linearizability",
+        "some order of all operations, in which none stands before one that had ended when it began, explains every"
+        " answer; with transactions, this is strict serializability",
+        about_operations=True,
+    ),
 )
 
 
@@ -329,7 +390,8 @@ FIELDS: dict[str, str] = {
     "seed": "of a simulated run, else 0",
     "complete": "true: it ended by itself, and what is not delivered now never will be. Else validity and agreement are"
     " unknown",
-    "groups": "each group's number and its processes; the first process is called p0. Groups are disjoint",
+    "groups": "each group's number and its processes; the first process is called p0. Groups are disjoint. A run of"
+    " operations alone has none, and no other table",
     "correct": "the processes that must have delivered everything: those that did not crash for good",
     "claims": "properties that are promised, besides those that are always judged",
     "missing": "what should have been recorded and was not, in words. Then no property passes",
@@ -349,6 +411,15 @@ EXAMPLE = RunInfo(
     claims=("timestamps", "fifo"),
     extra={"version": "7.1"},
 )
+
+
+def is_bare(names: Iterable[str]) -> bool:
+    """Whether a folder with these names in it is a run that has nothing but operations, not even a description."""
+    return {name for name in names if not name.startswith((".", "_"))} == {OPERATIONS.name}
+
+
+def bare_info(run_id: str) -> RunInfo:
+    return RunInfo(run_id=run_id, protocol="unknown", seed=0, complete=True, groups=(), correct=())
 
 
 _KNOWN = tuple(name for name in RunInfo.__struct_fields__ if name != "extra")
@@ -385,8 +456,6 @@ def decode_run_info(document: bytes) -> RunInfo:
 
 def info_problem(info: RunInfo) -> str | None:
     """What is wrong with a run's description: the first contradiction in words, or None."""
-    if not info.groups:
-        return "there is no group"
     groups: set[GroupId] = set()
     group_of: dict[ProcessId, GroupId] = {}
     for group in info.groups:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from ...core import UsageError
 from ...trace import NULL
+from ...trace.schema import Schema
 from .._errors import first_line
 from ..files import filesystem_of
 
@@ -74,6 +75,16 @@ def numbers(table: pa.Table, name: str, where: str, nullable: bool = False) -> n
     if column.num_chunks == 1:
         return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
     return np.asarray(column.to_numpy())
+
+
+def refuse_nulls(table: pa.Table, schema: Schema, where: str) -> None:
+    for column in schema.columns:
+        found = table.column(column.name)
+        nulls = found.null_count
+        if column.is_list and not nulls:
+            nulls = sum(chunk.flatten().null_count for chunk in found.chunks)
+        if nulls and not column.nullable:
+            raise UnreadableError(f"{where}: column {column.name} has {nulls} nulls and must have none")
 
 
 def destinations(table: pa.Table, where: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -11,16 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
-from ...trace import Deliveries, Fault, Multicasts
+from ...trace import Deliveries, Fault, Multicasts, Operations
+from ...trace.operations import NO_OPERATIONS, check_operations
 from ...trace.run import Int64s, by_position, check_destinations, check_kinds, restored_positions
-from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS
+from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS, OPERATIONS
 from ..files import RunFiles, names_of
-from ._read import batches, destinations, numbers, read_columns
+from ..operations import operations_in
+from ._read import batches, destinations, numbers, read_columns, refuse_nulls
 
 _WIRE_ROWS = 1 << 19
 
 
-def source_in(files: RunFiles) -> RunSource:
+def source_in(files: RunFiles, with_operations: bool = True) -> RunSource:
     faults = _faults(files)
     return RunSource(
         files.info,
@@ -31,6 +33,7 @@ def source_in(files: RunFiles) -> RunSource:
         lambda: _multicasts(files),
         lambda: _deliveries(files),
         lambda: _wire(files),
+        (lambda: _operations(files)) if with_operations else None,
         names_of(files),
     )
 
@@ -90,6 +93,17 @@ def _wire(files: RunFiles) -> Iterator[WireColumns]:
             src, dst = (_wide(numbers(table, name, file.path)) for name in ("src", "dst"))
             msg = numbers(table, "msg", file.path, nullable=True)
             yield WireColumns(src, dst, msg, partial(_word, table.column("kind")))
+
+
+def _operations(files: RunFiles) -> Operations:
+    tables = [read_columns(file.path, OPERATIONS.names) for file in files.table("operations")]
+    for file, table in zip(files.table("operations"), tables, strict=True):
+        refuse_nulls(table, OPERATIONS, file.path)
+    if not tables:
+        return NO_OPERATIONS
+    operations = operations_in(pa.concat_tables(tables))
+    check_operations(operations, f"{files.path}/operations")
+    return operations
 
 
 def _word(column: pa.ChunkedArray, row: int) -> str:

@@ -25,9 +25,10 @@ SequenceKey = tuple[int, int]  # process and kind
 
 
 class Judge(msgspec.Struct, frozen=True, tag=True):
-    """All properties of some small runs, or of one large one."""
+    """All properties of some small runs, or of one large one; but for operations of the runs with these paths."""
 
     runs: list[RunFiles]
+    apart: list[str] = []
 
 
 class JudgeWire(msgspec.Struct, frozen=True, tag=True):
@@ -109,8 +110,8 @@ def perform(task: Task) -> Answer:
 
 def _perform(task: Task) -> Answer:
     match task:
-        case Judge(runs):
-            return Answer(judged=[_judged(run) for run in runs])
+        case Judge(runs, apart):
+            return Answer(judged=[_judged(run, run.path not in apart) for run in runs])
         case JudgeWire(run):
             return Answer(judged=[Judged(check_wire_only(source_in(run)))])
         case ProveGroups(run, lanes, key):
@@ -125,9 +126,9 @@ def _perform(task: Task) -> Answer:
             return Answer(segment=prove_unstamped(run, sequences, starts, stops))
 
 
-def _judged(run: RunFiles) -> Judged:
+def _judged(run: RunFiles, with_operations: bool) -> Judged:
     try:
-        return Judged(check_source(source_in(run)))
+        return Judged(check_source(source_in(run, with_operations)))
     except UsageError as error:
         return Judged(refusal=str(error))
     except Exception as error:

@@ -16,10 +16,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ...check import Report
-from ...check.report import ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
+from ...check.checker import report_on_operations
+from ...check.linearizability import is_judged
+from ...check.report import ABOUT_OPERATIONS, ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
+from ...core import UsageError
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
 from ._proof import GroupProof, sequence_files
+from ._spread import judge_spread
 from ._tasks import (
     Answer,
     FindCut,
@@ -37,6 +41,7 @@ from ._tasks import (
 from .report import RunReport
 
 WHOLE_ROWS_MAX = 3_000_000  # a run up to this size is judged in one task
+_OPERATIONS_ROWS = 1_000_000  # of operations that one task judges
 _BATCH_ROWS = 1_000_000  # rows of small runs for one task
 _GROUPS_ROWS = 2_000_000  # deliveries for one task that proves groups
 _SEGMENT_ROWS = 4_000_000
@@ -47,7 +52,7 @@ VIOLATIONS = pa.schema(
         ("run_id", pa.string()),
         ("property", pa.string()),
         ("messages", pa.list_(pa.int64())),
-        ("processes", pa.list_(pa.int32())),
+        ("processes", pa.list_(pa.int64())),
         ("explanation", pa.string()),
     ]
 )
@@ -62,8 +67,16 @@ def check_files(
     large = [run for run in runs if _rows(run) > whole_rows_max and _is_provable(run)]
     proved = _prove(spark, large, secret)
     whole = [run for run in runs if run.path not in proved]
-    judged = dict(zip((run.path for run in whole), _judge(spark, whole), strict=True))
-    return [_report(run, proved.get(run.path) or judged[run.path]) for run in runs]
+    apart = [
+        run
+        for run in runs
+        if run.rows("operations") > min(whole_rows_max, _OPERATIONS_ROWS)
+        or (run.path in proved and (run.rows("operations") or is_judged(run.info)))
+    ]
+    judged = proved | dict(zip((run.path for run in whole), _judge(spark, whole, apart), strict=True))
+    for run in apart:
+        judged[run.path] = _with_operations(spark, run, judged[run.path], int(secret, 16))
+    return [_report(run, judged[run.path]) for run in runs]
 
 
 def violations_frame(spark: SparkSession, reports: Sequence[RunReport]) -> DataFrame:
@@ -81,9 +94,22 @@ def _report(run: RunFiles, judged: Judged) -> RunReport:
     found = judged.report
     if found is not None:
         return RunReport(found.properties, found.violations, found.reasons, run.run_id, run.path)
-    names = dict.fromkeys((*ALWAYS_CHECKED, *run.info.claims))
+    names = dict.fromkeys((*(ALWAYS_CHECKED if run.info.groups else ABOUT_OPERATIONS), *run.info.claims))
     why = judged.refusal
     return RunReport(dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), run.run_id, run.path, why)
+
+
+def _with_operations(spark: SparkSession, run: RunFiles, judged: Judged, key: int) -> Judged:
+    """With the verdict on operations that are too many for one task."""
+    if judged.report is None:
+        return judged
+    try:
+        found = report_on_operations(run.info, judge_spread(spark, run, key))
+    except UsageError as error:
+        return Judged(refusal=str(error))
+    known = judged.report
+    violations = [*known.violations, *found.violations]
+    return Judged(Report(known.properties | found.properties, violations, known.reasons | found.reasons))
 
 
 def _rows(run: RunFiles) -> int:
@@ -93,9 +119,11 @@ def _rows(run: RunFiles) -> int:
 # ------------------------------------------------------------------------------------------ whole runs
 
 
-def _judge(spark: SparkSession, runs: list[RunFiles]) -> list[Judged]:
+def _judge(spark: SparkSession, runs: list[RunFiles], apart: list[RunFiles]) -> list[Judged]:
+    """`apart`: runs whose operations are not judged here."""
     batches = _batches(runs)
-    answers = run_tasks(spark, [Judge(batch) for batch in batches])
+    paths = {run.path for run in apart}
+    answers = run_tasks(spark, [Judge(batch, [r.path for r in batch if r.path in paths]) for batch in batches])
     results: list[Judged] = []
     for batch, answer in zip(batches, answers, strict=True):
         results += answer.judged or [Judged(refusal=answer.refusal or "no answer")] * len(batch)
@@ -107,7 +135,7 @@ def _batches(runs: list[RunFiles]) -> list[list[RunFiles]]:
     batches: list[list[RunFiles]] = []
     room = 0.0
     for run in runs:
-        cost = _rows(run) + run.rows("wire") + 4_000 * sum(map(len, run.tables.values()))
+        cost = _rows(run) + run.rows("wire") + 4 * run.rows("operations") + 4_000 * sum(map(len, run.tables.values()))
         if cost > room or not batches:
             batches.append([])
             room = _BATCH_ROWS

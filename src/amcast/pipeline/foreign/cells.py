@@ -150,10 +150,12 @@ def _cell(column: DescribedColumn, raw: msgspec.Raw | None) -> Cell:
     if raw is None:
         return None
     text = bytes(raw).strip()
+    if column.is_json:
+        return None if text == b"null" and not column.nullable else text.decode()
     if text.startswith(b'"'):
         return _decode_text(text).strip(_BLANKS) or None
     if text == b"null":
         return None
-    if text.startswith((b"{", b"t", b"f")) or (text.startswith(b"[") and column.name != "dst"):
+    if text.startswith((b"{", b"t", b"f")) or (text.startswith(b"[") and not column.is_list):
         raise _WrongLineError(f"{quoted(text.decode())} is neither a text nor a number", column.name)
     return text.decode()

@@ -37,6 +37,8 @@ class Found(msgspec.Struct):
         elif table == "wire":
             self.others.update(_distinct(rows.column("src")), _distinct(rows.column("dst")))
             self.is_wire_named |= rows.column("msg").null_count < len(rows)
+        elif table == "operations":
+            self.others.update(_distinct(rows.column("client")))
         elif table == "faults":
             self.others.update(_distinct(rows.column("process")))
             self._add_faults(rows)

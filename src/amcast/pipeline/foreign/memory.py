@@ -18,6 +18,7 @@ from ...trace.schema import MULTICASTS, UNKNOWN
 from ...trace.whole import refuse_occupied
 from ...trace.writer import write_run
 from .._arrow import arrow_schema
+from ..operations import operations_in
 from .found import Found
 from .numbers import RowNumberer, names_table
 from .parts import parts_of
@@ -153,6 +154,7 @@ def _in_memory(tables: dict[str, pa.Table]) -> Tables:
         ),
         [Fault(**fault) for fault in faults],
         Answers(**_numbers(tables["answers"])),
+        operations_in(tables["operations"]),
     )
 
 

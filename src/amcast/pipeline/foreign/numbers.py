@@ -98,6 +98,8 @@ class RowNumberer:
                 values = self._own_group.look_up(rows.column("process"))
             elif column.names == "process":
                 values = self._processes.look_up(values)
+            elif column.is_list and column.names is None:
+                values = _relisted(values, arrow_type(column))
             elif column.name == "dst":
                 values = self._destinations(values)
             elif column.names == "group":
@@ -119,6 +121,14 @@ class RowNumberer:
         element = arrow_schema(MULTICASTS).field("dst").type
         made = pa.ListArray.from_arrays(starts.cast(pa.int32()), flat.take(order).cast(pa.int32()), type=element)
         return pa.chunked_array([made])
+
+
+def _relisted(lists: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The same lists: Spark says that their elements may be null."""
+    joined = lists.combine_chunks()
+    ends = pc.cumulative_sum(pc.list_value_length(joined).cast(pa.int32()))
+    starts = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.chunked_array([pa.ListArray.from_arrays(starts, pc.list_flatten(joined), type=kind)])
 
 
 class _Dictionary:

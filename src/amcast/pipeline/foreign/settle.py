@@ -80,6 +80,7 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     is_inferred = groups is None
     if groups is None:
         groups = _inferred_groups(found, problems)
+    if is_inferred and groups:
         words.append(
             f"groups: {_listing([f'{name} ({len(members)})' for name, members in groups.items()])}, from who delivered"
         )
@@ -87,8 +88,8 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     numbering = number_names(groups, found.others, found.are_numbers)
     correct = _correct(declared, found, numbering, problems, words)
     problems.refuse()
-    unproven = _unproven(found, sources, declared, is_inferred)
-    if not has_multicasts(sources):
+    unproven = _unproven(found, sources, declared, is_inferred) if groups else {}
+    if groups and not has_multicasts(sources):
         words.append("multicasts: each message is taken as sent to the groups that delivered it")
     for reason in dict.fromkeys(unproven.values()):
         names = [name for name, why in unproven.items() if why == reason]
@@ -96,7 +97,7 @@ def settle(found: Found, declared: Declared, sources: Sequence[Source], out: Pat
     if found.least_pos:
         at = found.least_pos
         words.append(f"positions begin at {at}, not at 0: say --first-position {at} if the system counts from there")
-    if not declared.complete:
+    if groups and not declared.complete:
         words.append(
             "not declared complete, so validity and agreement are unknown; say --complete if the run came to its end"
         )
@@ -135,6 +136,8 @@ def _ignored_words(sources: Sequence[Source], ignored: set[str]) -> list[str]:
 
 def _declared_groups(declared: Declared, found: Found, problems: Problems) -> dict[str, list[str]]:
     assert declared.groups is not None
+    if not found.groups_of and found.rows.get("operations"):
+        problems.add(Problem("groups are declared, and nothing is delivered: operations alone need no groups"))
     groups = {name: [str(process) for process in members] for name, members in declared.groups.items()}
     home: dict[str, str] = {}
     for group, members in groups.items():
@@ -174,7 +177,7 @@ def _inferred_groups(found: Found, problems: Problems) -> dict[str, list[str]]:
     for group in people_sort(found.addressed - groups.keys()):
         what = f"a message is addressed to {group}, and no process of it delivers: say --group {group}=ITS,PROCESSES"
         problems.add(Problem(what))
-    if not groups:
+    if not groups and not found.rows.get("operations"):
         problems.add(Problem("nothing is delivered: say which processes there are with --group NAME=PROCESS,..."))
     return {group: groups[group] for group in people_sort(groups)}
 
@@ -189,7 +192,7 @@ def _correct(
                 problems.add(Problem(f"process {process} is declared correct, and is in no group"))
         return tuple(sorted(members[str(process)] for process in declared.correct if str(process) in members))
     down = [process for process in members if process in found.down()]
-    if declared.complete:
+    if declared.complete and members:
         but = f" but {_listing(down)}, which crashed" if down else ""
         words.append(f"correct: all {len(members)} processes{but}")
     return tuple(sorted(number for process, number in members.items() if process not in down))

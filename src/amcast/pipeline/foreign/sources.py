@@ -83,8 +83,8 @@ def find_sources(
             )
         elif source is not None:
             sources.append(source)
-    if not problems and not any(source.table == "deliveries" for source in sources):
-        problems.add(Problem("there is no file of deliveries: without them nothing can be judged"))
+    if not problems and not any(source.table in ("deliveries", "operations") for source in sources):
+        problems.add(Problem("there is no file of deliveries, and none of operations: so nothing can be judged"))
     _check_alike(sources, problems)
     problems.refuse()
     return [msgspec.structs.replace(source, unit=unit, first_position=first_position) for source in sources]

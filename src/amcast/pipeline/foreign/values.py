@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ...parquet.column import TEXT
 from ...parquet.values import INTEGERS
+from ...trace.operations import decoded, spelt
 from ...trace.schema import FINAL, FORMAT, KIND_NAMES, OPTIMISTIC, DescribedColumn, Table
 from .._arrow import arrow_type
 from .cells import Cells
@@ -27,6 +28,7 @@ from .sources import Source, TimeUnit
 
 NAME_BYTES_MAX = 500
 TEXT_BYTES_MAX = 10_000
+JSON_BYTES_MAX = 1 << 20
 DESTINATIONS_MAX = 10_000
 
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
@@ -37,7 +39,8 @@ _FRACTION_DIGITS = {"us": 0, "ms": 3, "s": 6}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = {str(FINAL): FINAL, str(OPTIMISTIC): OPTIMISTIC, **{name: kind for kind, name in KIND_NAMES.items()}}
 _NOT_NEGATIVE = frozenset({"pos", "client_seq", "bytes"})
-_TIMES = frozenset({"t_us", "sent_us", "received_us"})
+_TIMES = frozenset({"t_us", "sent_us", "received_us", "invoked_us", "returned_us"})
+_BLANK = {"detail": "", "arguments": "[]"}  # what stands for a blank cell, where null must not
 
 Wrong = list[tuple[int, str, str]]  # row, column, what is wrong
 
@@ -78,7 +81,7 @@ def convert(source: Source, cells: Cells) -> tuple[pa.Table, Wrong]:
 def _absent(column: DescribedColumn, kind: pa.DataType, rows: int) -> pa.Array:
     if column.nullable or column.names is not None or column.name in ("pos", "client_seq"):
         return pa.nulls(rows, kind)
-    return pa.repeat(pa.scalar("" if kind == pa.string() else 0, kind), rows)
+    return pa.repeat(pa.scalar(_BLANK.get(column.name, "") if kind == pa.string() else 0, kind), rows)
 
 
 def _convert(
@@ -107,8 +110,8 @@ def _convert(
         bad = pc.is_in(encoded.indices, pa.array(list(wrong), encoded.indices.type))
         found = sorted([*blank, *((row, wrong[encoded.indices[row].as_py()]) for row in _rows(bad))])
     made = pa.array(values, kind).take(encoded.indices)
-    if column.name == "detail":
-        made = pc.fill_null(made, "")
+    if column.name in _BLANK:
+        made = pc.fill_null(made, _BLANK[column.name])
     return made, found
 
 
@@ -146,8 +149,10 @@ def _quick_integers(column: DescribedColumn, texts: pa.Array, kind: pa.DataType)
 
 def _value(column: DescribedColumn, unit: TimeUnit, text: str) -> Any:
     """Raises ValueError, which says what is wrong."""
-    if column.name == "dst" and column.names == "group":
-        return _destinations(text)
+    if column.is_list:
+        return _several(text, "group" if column.names == "group" else "object")
+    if column.is_json:
+        return _json(column, text)
     if column.names is not None:
         return _name(text)
     if column.name == "kind" and column.type == "int8":
@@ -220,7 +225,19 @@ def _name(text: str) -> str:
     return _limited(text, NAME_BYTES_MAX)
 
 
-def _destinations(text: str) -> list[str]:
+def _json(column: DescribedColumn, text: str) -> str:
+    """As JSON in its one spelling. A text that is none is a word: `alice`. One argument needs no list around it."""
+    _limited(text, JSON_BYTES_MAX)
+    try:
+        value = decoded(text)
+    except ValueError:
+        if text.startswith(("[", "{", '"')):
+            raise
+        value = text
+    return spelt([value] if column.name == "arguments" and not isinstance(value, list) else value)
+
+
+def _several(text: str, what: str) -> list[str]:
     """Names between spaces, commas, semicolons or bars; or a JSON list, for names that have such a sign in them."""
     if text.startswith("["):
         try:
@@ -230,9 +247,9 @@ def _destinations(text: str) -> list[str]:
     else:
         names = _SEPARATORS.split(text.strip(" ,;|\t"))
     if not names or not all(names):
-        raise ValueError(f"{quoted(text)} names no group")
+        raise ValueError(f"{quoted(text)} names no {what}")
     if len(names) > DESTINATIONS_MAX:
-        raise ValueError(f"{len(names):,} groups are more than {DESTINATIONS_MAX:,}")
+        raise ValueError(f"{len(names):,} {what}s are more than {DESTINATIONS_MAX:,}")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{quoted(text)} names {twice[0]} twice")

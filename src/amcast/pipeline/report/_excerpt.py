@@ -18,6 +18,8 @@ _ROWS_MAX = 100_000  # of each table
 
 def run_around(run: RunFiles, violation: Violation) -> Run:
     """The whole run if it is small, else the rows about the violation's messages."""
+    if violation.operations:
+        return Recorder().run(run.info)  # all that is drawn is in the violation
     is_here = "://" not in run.path
     if is_here and run.rows("deliveries") + run.rows("wire") <= WHOLE_ROWS_MAX:
         return read_run(run.path)

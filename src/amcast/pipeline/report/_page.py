@@ -101,6 +101,7 @@ def _in_words(run: RunFiles) -> str:
         f"seed {info.seed}",
         f"{run.rows('multicasts'):,} messages",
         f"{run.rows('deliveries'):,} deliveries",
+        *([f"{run.rows('operations'):,} operations"] if run.rows("operations") else []),
         "ran to its end" if info.complete else "cut short",
         *(["evidence is missing"] if info.missing else []),
     ]

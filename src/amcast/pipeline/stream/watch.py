@@ -51,6 +51,8 @@ class Watch:
         self._on_event = on_event
         self._now = now
         self._info = read_run_info(self._folder)
+        if not self._info.groups:
+            raise UsageError(f"{self._folder}: it has operations alone, and no deliveries to watch: use amcast check")
         self._checkpoint = Checkpoint(Path(checkpoint))
         try:
             self.state = self._checkpoint.load(self._info.run_id)
