@@ -8,6 +8,7 @@ independent witnesses are the two oracles of the tests, those proofs, and the ve
 from __future__ import annotations
 
 from ..trace import Run
+from ._conflicts import check_conflict_order
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
 from ._index import RunIndex
@@ -17,7 +18,7 @@ from ._order import check_order
 from ._replicas import arrange_replicas
 from ._timestamps import check_timestamps
 from ._wire import check_wire
-from .report import Findings, Report
+from .report import CONFLICT_ORDER, Findings, Report
 from .source import RunSource, source_of
 
 
@@ -34,7 +35,10 @@ def check_source(source: RunSource) -> Report:
     check_integrity(index, findings)
     check_validity_and_agreement(index, groups, findings)
     check_replicas(index, groups, findings)
-    check_order(index, groups, findings)
+    if CONFLICT_ORDER in source.info.claims:
+        check_conflict_order(index, groups, source.objects(), findings)
+    else:
+        check_order(index, groups, findings)
     check_timestamps(index, findings)
     check_fifo(index, groups, findings)
     check_wire(index, source, findings)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..core import ProcessId
-from ..trace import Deliveries, Fault, Multicasts, Run, RunInfo
+from ..trace import Deliveries, Fault, Multicasts, Objects, Run, RunInfo
 from ..trace.names import Names
 from ..trace.run import Int32s, Int64s
 
@@ -49,6 +49,7 @@ class RunSource:
     multicasts: Callable[[], Multicasts]
     deliveries: Callable[[], Iterator[DeliveryColumns]]  # by process and kind
     wire: Callable[[], Iterator[WireColumns]]  # in the order of the table, in any number of parts
+    objects: Callable[[], Objects]
     names: Names
 
 
@@ -62,6 +63,7 @@ def source_of(run: Run) -> RunSource:
         lambda: run.multicasts,
         lambda: by_process(run.deliveries),
         lambda: _wire(run),
+        lambda: run.objects,
         run.names(),
     )
 

@@ -14,7 +14,7 @@ from .schema import FINAL, NULL, OPTIMISTIC, TABLES, Fault, GroupInfo, RunInfo, 
 if TYPE_CHECKING:
     from .reader import read_run, read_run_info
     from .recorder import Recorder
-    from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run
+    from .run import Answers, Deliveries, Multicasts, Objects, Run, Tables, WireRows, make_run
     from .writer import GrowingRun, write_run
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "GroupInfo",
     "GrowingRun",
     "Multicasts",
+    "Objects",
     "Recorder",
     "Run",
     "RunInfo",
@@ -43,7 +44,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     dict.fromkeys(("read_run", "read_run_info"), "reader")
-    | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
+    | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Objects", "Run", "Tables", "WireRows", "make_run"), "run")
     | dict.fromkeys(("GrowingRun", "write_run"), "writer")
     | {"Recorder": "recorder"},
 )

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..parquet.reader import Gathered
 from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
-from .run import Answers, Deliveries, Multicasts, WireRows
-from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, WIRE, Fault, Schema
+from .run import Answers, Deliveries, Multicasts, Objects, WireRows
+from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, OBJECTS, WIRE, Fault, Schema
 
 
 def multicast_values(rows: Multicasts) -> list[Values]:
@@ -37,7 +37,11 @@ def answer_values(rows: Answers) -> list[Values]:
     return _values(ANSWERS, _fields(rows))
 
 
-def _fields(rows: Multicasts | Deliveries | WireRows | Answers) -> dict[str, Any]:
+def object_values(rows: Objects) -> list[Values]:
+    return _values(OBJECTS, _fields(rows))
+
+
+def _fields(rows: Multicasts | Deliveries | WireRows | Answers | Objects) -> dict[str, Any]:
     return {field.name: getattr(rows, field.name) for field in fields(rows)}
 
 
@@ -86,6 +90,10 @@ def faults_of(columns: Mapping[str, Gathered]) -> list[Fault]:
 
 def answers_of(columns: Mapping[str, Gathered]) -> Answers:
     return Answers(**{name: column.integers() for name, column in columns.items()})
+
+
+def objects_of(columns: Mapping[str, Gathered]) -> Objects:
+    return Objects(**{name: column.integers() for name, column in columns.items()})
 
 
 def _spelt(texts: Texts) -> list[str]:

@@ -15,7 +15,7 @@ from ..core import UsageError
 from ..parquet.footer import Footer, read_footer
 from ..parquet.reader import Gathered, read_column
 from . import limits
-from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, wire_of
+from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, objects_of, wire_of
 from .limits import TEXT_BYTES_MAX, group_sizes, row_groups_problem
 from .names import names_in_folder
 from .run import Run, make_run
@@ -42,6 +42,7 @@ def read_run(path: str | Path) -> Run:
         wire_of(tables["wire"]),
         faults_of(tables["faults"]),
         answers_of(tables["answers"]),
+        objects_of(tables["objects"]),
         where=str(folder),
         look_up=names_in_folder(folder),
     )

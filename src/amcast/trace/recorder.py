@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core import GroupId, MessageId, ProcessId
 from .packing import DELIVERY, MULTICAST, WIRE, packer
-from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
+from .run import Answers, Deliveries, Multicasts, Objects, Run, Tables, WireRows, make_run, row_type
 from .schema import NULL, Fault, RunInfo
 
 _pack_multicast = packer(MULTICAST)
@@ -35,6 +35,7 @@ class Recorder:
         self._kinds: dict[str, int] = {}
         self._faults: list[Fault] = []
         self._answers = array("q")  # message, time, message, time, ...
+        self._objects = array("q")  # message, object, message, object, ...
 
     def multicast(
         self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
@@ -88,6 +89,11 @@ class Recorder:
         """The sender has the replies of all destination groups."""
         self._answers.extend((msg, t_us))
 
+    def touches(self, msg: MessageId, objects: Sequence[int]) -> None:
+        """The message reads or writes these objects."""
+        for each in objects:
+            self._objects.extend((msg, each))
+
     def tables(self) -> Tables:
         return Tables(*self._all_columns())
 
@@ -95,10 +101,13 @@ class Recorder:
         """The run as the checks read it, without a file in between."""
         return make_run(info, *self._all_columns())
 
-    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers]:
+    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers, Objects]:
         pairs = np.array(self._answers, np.int64).reshape(-1, 2)
         answers = Answers(pairs[:, 0].copy(), pairs[:, 1].copy())
-        return self._multicast_columns(), self._delivery_columns(), self._wire_columns(), list(self._faults), answers
+        pairs = np.array(self._objects, np.int64).reshape(-1, 2)
+        objects = Objects(pairs[:, 0].copy(), pairs[:, 1].copy())
+        faults = list(self._faults)
+        return self._multicast_columns(), self._delivery_columns(), self._wire_columns(), faults, answers, objects
 
     # Columns are copies: a bytearray can't grow while a numpy array is a view of it.
 

@@ -86,6 +86,20 @@ NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
+class Objects:
+    """Which objects a message touches: a row for each."""
+
+    msg: Int64s
+    object: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+NO_OBJECTS = Objects(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of a run, or what is new in them: rows in the order of recording."""
 
@@ -94,6 +108,7 @@ class Tables:
     wire: WireRows
     faults: Sequence[Fault]
     answers: Answers = NO_ANSWERS
+    objects: Objects = NO_OBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,7 @@ class Run:
     faults: tuple[Fault, ...]  # by time
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
     answers: Answers = NO_ANSWERS
+    objects: Objects = NO_OBJECTS
     look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
 
     def names(self) -> Names:
@@ -118,6 +134,7 @@ def make_run(
     wire: WireRows,
     faults: list[Fault],
     answers: Answers = NO_ANSWERS,
+    objects: Objects = NO_OBJECTS,
     where: str = "the run in memory",
     look_up: LookUp | None = None,
 ) -> Run:
@@ -129,7 +146,7 @@ def make_run(
     check_kinds(deliveries, f"{where}/deliveries")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, look_up)
+    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, objects, look_up)
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

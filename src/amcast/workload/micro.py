@@ -29,6 +29,8 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload_bytes: int = 64
     targets: int = 0  # messages go to the first so many groups; the others only help. 0: to all
     global_share: float | None = None  # see above
+    objects: int = 4  # of each group, where messages are operations: one goes to one object of each of its groups
+    moves: float = 0.0  # this share of the operations moves their objects to another site
 
     def check(self, topology: Topology) -> None:
         if not 1 <= self.dst_min <= self.dst_max:

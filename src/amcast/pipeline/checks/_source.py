@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
-from ...trace import Deliveries, Fault, Multicasts
+from ...trace import Deliveries, Fault, Multicasts, Objects
 from ...trace.run import Int64s, by_position, check_destinations, check_kinds, restored_positions
-from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS
+from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS, OBJECTS
 from ..files import RunFiles, names_of
 from ._read import batches, destinations, numbers, read_columns
 
@@ -31,6 +31,7 @@ def source_in(files: RunFiles) -> RunSource:
         lambda: _multicasts(files),
         lambda: _deliveries(files),
         lambda: _wire(files),
+        lambda: _objects(files),
         names_of(files),
     )
 
@@ -50,6 +51,11 @@ def _multicasts(files: RunFiles) -> Multicasts:
     rows = Multicasts(**columns, dst_start=start, dst=_joined(dst))
     check_destinations(files.info, rows, f"{files.path}/multicasts")
     return rows
+
+
+def _objects(files: RunFiles) -> Objects:
+    tables = _tables([file.path for file in files.table("objects")], OBJECTS.names)
+    return Objects(**{name: _column(tables, name) for name in OBJECTS.names})
 
 
 def _deliveries(files: RunFiles) -> Iterator[DeliveryColumns]:
