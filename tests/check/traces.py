@@ -6,9 +6,13 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
+from amcast.check.report import CONFLICT_ORDER, PROPERTIES
 from amcast.trace import FINAL, GroupInfo, Recorder, Run, RunInfo
 
 ALL_CLAIMS = ("timestamps", "fifo", "genuine", "minimality", "quasi-genuine", "partially-genuine", "local-order")
+
+# What these runs are judged by: the order of conflicts would take the place of prefix and acyclic order.
+JUDGED = tuple(name for name in PROPERTIES if name != CONFLICT_ORDER)
 
 
 @dataclass

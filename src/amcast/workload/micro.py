@@ -43,6 +43,10 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"a message can't go to {self.dst_max} groups: there are {len(groups)}; "
                 "use fewer destinations or more groups"
             )
+        if self.objects < 1 or not 0 <= self.moves <= 1:
+            raise UsageError(
+                f"{self.objects} objects and {self.moves:g} of moves make no operations: use 1 or more, 0 to 1"
+            )
         if self.global_share is not None and not 0 <= self.global_share <= 1:
             raise UsageError(f"{self.global_share:g} is no share of the messages: use a number from 0 to 1")
 
