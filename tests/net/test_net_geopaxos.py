@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amcast.core import AppMessage, UsageError, encode
-from amcast.net.client.async_client import connect
+from amcast.core import AppMessage, encode
+from amcast.net.client.async_client import NotInTimeError, connect
 from amcast.net.disk.records import Durability
 from amcast.net.node.application import StateMachine
 from amcast.protocols.geopaxos import Operation, decode_operation
@@ -90,7 +90,7 @@ def test_a_replica_that_was_away_catches_up(tmp_path: Path) -> None:
 def test_what_is_no_operation_is_refused_with_the_reason(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "c", "geopaxos") as cluster, connect(cluster.config) as client:
-            with pytest.raises(UsageError, match="not an operation"):
-                await client.multicast(GROUPS, b"plain bytes", 5)
+            with pytest.raises(NotInTimeError, match="not an operation"):
+                await client.multicast(GROUPS, b"plain bytes", 1)
 
     run(test)
