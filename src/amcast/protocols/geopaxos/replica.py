@@ -94,9 +94,8 @@ _TELL_TICKS = 8  # periods after which others hear again how far a replica has f
 
 
 class GeoConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
-    sites: tuple[
-        str, ...
-    ] = ()  # the groups that order operations, such as ["g1", "g2"]; the others only learn. (): all
+    # The groups that order operations, such as ["g1", "g2"]; the others only learn. None: all of them order.
+    sites: tuple[str, ...] = ()
     counters_convoy: bool = True  # operations of one site do not wait for those of several that are not final yet
     owed_max: int = 65_536  # instances kept for a group that does not take them: beyond that, a site orders no more
 
