@@ -1,9 +1,10 @@
 """GeoPaxos: each site orders the operations on its own objects, and every replica executes all of them.
 
 Guarantees: every replica executes every operation once; operations that share an object are executed in the same order
-everywhere. An operation that begins after another one was answered comes after it, if they share an object. Survives f crashes in each group of 2f+1. An operation whose objects belong
-to one site is ordered by that site alone, in two delays from its leader; one whose objects belong to several takes four
-delays from their leaders. A client hop, or a leader that is elsewhere, costs a delay more.
+everywhere. An operation that begins after another one was answered comes after it, if they share an object. Survives f
+crashes in each group of 2f+1. An operation whose objects belong to one site is ordered by that site alone, in two delays
+from its leader; one whose objects belong to several takes four delays from their leaders. A client hop, or a leader that
+is elsewhere, costs a delay more.
 
     client    replica r      site g              site h             all replicas
       |--REQUEST->|             |                  |                    |
