@@ -37,7 +37,8 @@ from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
 from amcast.protocols.geopaxos.execution import Execution, Placement, Step
 from amcast.protocols.geopaxos.messages import Attempt, Operation
-from amcast.protocols.geopaxos.replica import GeoConfig, GeoPaxos
+from amcast.protocols.geopaxos.replica import GeoPaxos
+from amcast.protocols.geopaxos.state import GeoConfig
 from amcast.protocols.geopaxos.track import NOTHING
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.protocols.optimistic import Optimistic

@@ -11,7 +11,8 @@ from ..core import AppMessage, Outbox, ProcessId, Topology, timestamp
 from ..core.timestamps import group_of
 from ..protocols.geopaxos.execution import Execution, Step
 from ..protocols.geopaxos.messages import Attempt, Final, Operation, Order, decode_entries
-from ..protocols.geopaxos.replica import GeoConfig, GeoPaxos
+from ..protocols.geopaxos.replica import GeoPaxos
+from ..protocols.geopaxos.state import GeoConfig
 from ..protocols.geopaxos.track import NOTHING, Own, Track, TrackState
 from ..sim import Scenario
 from ..sim.fuzz import fuzz_scenario

@@ -2,9 +2,9 @@
 
 Guarantees: every replica executes every operation once; operations that share an object are executed in the same order
 everywhere. An operation that begins after another one was answered comes after it, if they share an object. Survives f
-crashes in each group of 2f+1. An operation whose objects belong to one site is ordered by that site alone, in two delays
-from its leader; one whose objects belong to several takes four delays from their leaders. A client hop, or a leader that
-is elsewhere, costs a delay more.
+crashes in each group of 2f+1. An operation whose objects belong to one site is ordered by that site alone, two delays
+from its leader; one whose objects belong to several takes four delays from their leaders. A client hop, or a leader
+that is elsewhere, costs a delay more.
 
     client    replica r      site g              site h             all replicas
       |--REQUEST->|             |                  |                    |
@@ -63,14 +63,13 @@ from ...core import (
     TimerKey,
     Timestamp,
     Topology,
-    UsageError,
     Wire,
     encode,
     majority,
 )
 from .._in_flight import InFlight
-from .._replica import DeliveriesState, Replica, ReplicaConfig
-from .execution import Execution, ExecutionState
+from .._replica import Replica
+from .execution import Execution
 from .messages import (
     Attempt,
     Final,
@@ -86,33 +85,13 @@ from .messages import (
     decode_entries,
     decode_operation,
 )
+from .state import GeoConfig, GeoState, Kept, decode_kept, decode_state, sites_of
 from .track import Track, TrackState
 
 _RESEND = "geopaxos.resend"
 _PATIENCE = 3  # periods that a site waits for another one's STEP1 before it has the attempt ordered without its content
 _ASKED_TICKS = 64  # periods for which a replica sees to an operation
 _TELL_TICKS = 8  # periods after which others hear again how far a replica has followed them
-
-
-class GeoConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
-    # The groups that order operations, such as ["g1", "g2"]; the others only learn. None: all of them order.
-    sites: tuple[str, ...] = ()
-    counters_convoy: bool = True  # operations of one site do not wait for those of several that are not final yet
-    owed_max: int = 65_536  # instances kept for a group that does not take them: beyond that, a site orders no more
-
-
-class Kept(msgspec.Struct, array_like=True):
-    """What a site has decided, until a majority of each other group has it on disk."""
-
-    floor: int = 0  # what is below is dropped
-    values: list[tuple[int, bytes]] = []
-
-
-class GeoState(msgspec.Struct, array_like=True):
-    tracks: dict[GroupId, TrackState]
-    kept: Kept
-    execution: ExecutionState
-    deliveries: DeliveriesState
 
 
 class Asked:
@@ -126,17 +105,7 @@ class Asked:
         self.ticks = 0
 
 
-_decode_state = msgspec.msgpack.Decoder(GeoState).decode
-_decode_kept = msgspec.msgpack.Decoder(Kept).decode
 _no_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
-
-
-def sites_of(config: GeoConfig, topology: Topology) -> tuple[GroupId, ...]:
-    names = {f"g{group}": group for group in topology.groups}
-    for name in config.sites:
-        if name not in names:
-            raise UsageError(f"sites names '{name}', which is no group of this topology")
-    return tuple(sorted({names[name] for name in config.sites})) or topology.groups
 
 
 class GeoPaxos(Replica):
@@ -459,7 +428,7 @@ class GeoPaxos(Replica):
 
     def _take_kept(self, group: GroupId, received: StateReceived, out: Outbox) -> bool:
         """Values that a site has kept for those who lag, in place of instances that its log has forgotten."""
-        kept, track = _decode_kept(received.state), self._tracks[group]
+        kept, track = decode_kept(received.state), self._tracks[group]
         is_whole = track.position >= kept.floor
         if is_whole:
             for instance, value in kept.values:
@@ -530,7 +499,7 @@ class GeoPaxos(Replica):
     def _load(self, state: bytes, out: Outbox) -> None:
         """Takes over what another replica of the group has and this one lacks: the longer part of each log, and the
         longer sequence of steps. All replicas of a group make the same steps."""
-        loaded = _decode_state(state)
+        loaded = decode_state(state)
         if loaded.tracks[self._group].position > self._own.position:
             self._kept = loaded.kept
         for site, track in loaded.tracks.items():

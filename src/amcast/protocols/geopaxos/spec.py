@@ -26,7 +26,8 @@ from .messages import (
     decode_operation,
     object_number,
 )
-from .replica import GeoConfig, GeoPaxos, sites_of
+from .replica import GeoPaxos
+from .state import GeoConfig, sites_of
 
 
 def objects_at(site: GroupId, count: int, sites: tuple[GroupId, ...]) -> list[str]:
