@@ -35,6 +35,11 @@ from amcast.protocols._adapter import Frame, FromGroup, ReplicatedAutomaton, Sub
 from amcast.protocols._fastcast_messages import SyncReject
 from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
+from amcast.protocols.geopaxos.execution import Execution, Placement, Step
+from amcast.protocols.geopaxos.messages import Attempt, Operation
+from amcast.protocols.geopaxos.replica import GeoPaxos
+from amcast.protocols.geopaxos.state import GeoConfig
+from amcast.protocols.geopaxos.track import NOTHING
 from amcast.protocols.multipaxos import OrderingGroup
 from amcast.protocols.optimistic import Optimistic
 from amcast.protocols.optimistic.baseline import Baseline
@@ -333,6 +338,71 @@ class SkippedSender(Optimistic):
         return SkippingMerger(self._group, sources, admissions)
 
 
+class OneSitePlacement(Placement):
+    def sites_of(self, operation: Operation) -> tuple[GroupId, ...]:
+        return (operation.site,) if operation.site in self._sites else super().sites_of(operation)
+
+
+class OneSiteExecution(Execution):
+    _placement_type = OneSitePlacement
+
+
+class OneSiteMove(GeoPaxos):
+    """A move is ordered by the new site alone: the old one may order operations on the object meanwhile."""
+
+    _execution_type = OneSiteExecution
+
+
+class OvertakingExecution(Execution):
+    def next_steps(self) -> list[Step]:
+        own = self.tracks[self._group]
+        if own.own and own.own[0].attempt is not None and own.first_final < own.first_own:
+            return [self._own_step(own)]
+        return super().next_steps()
+
+    def take(self, step: Step) -> Operation | None:
+        self.done.update(dict.fromkeys(step.sites, NOTHING))
+        return super().take(step)
+
+
+class OvertakesInOneReplica(GeoPaxos):
+    """The first replica of each group executes an operation of its site at once, past one of several sites that waits
+    for the others."""
+
+    def __init__(self, process: ProcessId, topology: Topology, config: GeoConfig, rng: Random) -> None:
+        super().__init__(process, topology, config, rng)
+        if topology.members(self._group)[0] == process:
+            self._execution.__class__ = OvertakingExecution
+
+
+class LosesStep2(GeoPaxos):
+    """A leader never says the STEP2 that another one had to say before it."""
+
+    def __init__(self, process: ProcessId, topology: Topology, config: GeoConfig, rng: Random) -> None:
+        super().__init__(process, topology, config, rng)
+        self._others: set[Attempt] = set()
+
+    def _on_stamp(self, attempt: Attempt, out: Outbox) -> None:
+        if not self._log.is_leader and self._final_ts(attempt) is not None:
+            self._others.add(attempt)
+        elif attempt not in self._others:
+            super()._on_stamp(attempt, out)
+
+
+class ReadsOwnSiteAlone(GeoPaxos):
+    """Reads when it has followed its own site's log, though another replica may have heard more of other sites."""
+
+    def _reads_done(self, out: Outbox) -> int:
+        return self._log.reads_done(out)
+
+
+class ReadsUnfollowed(GeoPaxos):
+    """Reads whatever this replica has executed: it may lag."""
+
+    def _reads_done(self, out: Outbox) -> int:
+        return self._latest_read
+
+
 SIZE = PlanSize()
 
 
@@ -419,5 +489,10 @@ MUTANTS = (
         groups=1,
         spec_type=Credulous,
     ),
+    Mutant("one-site-move", "geopaxos", OneSiteMove, frozenset({"conflict-order"}), groups=3),
+    Mutant("overtakes-in-one-replica", "geopaxos", OvertakesInOneReplica, frozenset({"replicas", "conflict-order"})),
+    Mutant("loses-step2", "geopaxos", LosesStep2, LIVENESS, ("crash", "partition"), groups=3),
+    Mutant("reads-own-site-alone", "geopaxos", ReadsOwnSiteAlone, READ, groups=2, reads_us=1_000),
+    Mutant("reads-unfollowed", "geopaxos", ReadsUnfollowed, READ, groups=2, reads_us=1_000),
     Mutant("skipped-sender", "oam", SkippedSender, ORDER | {"invariant", "agreement"}, groups=3),
 )

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import MULTICAST_PROTOCOLS
 
 from . import __doc__ as description
 from . import torment
@@ -21,7 +21,9 @@ from ._faults import FAULTS
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocol", action="append", choices=list(PROTOCOLS), help="may be repeated; default: all")
+    parser.add_argument(
+        "--protocol", action="append", choices=MULTICAST_PROTOCOLS, help="may be repeated; default: all"
+    )
     parser.add_argument("--fault", action="append", choices=FAULTS, help="may be repeated; default: all")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--clients", type=int, default=12)
@@ -30,7 +32,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nodes and disks must not outlive this program
-    return max([_run(protocol, options) for protocol in options.protocol or PROTOCOLS])
+    return max([_run(protocol, options) for protocol in options.protocol or MULTICAST_PROTOCOLS])
 
 
 def _run(protocol: str, options: argparse.Namespace) -> int:

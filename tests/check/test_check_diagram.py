@@ -7,10 +7,9 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 from random import Random
 
-from amcast.check import PROPERTIES, Violation, check_run, space_time_svg, space_time_text
-from amcast.check.report import ABOUT_OPERATIONS
+from amcast.check import Violation, check_run, space_time_svg, space_time_text
 from amcast.trace import Run
-from tests.check.traces import Row, Trace, damage, from_logs, good_trace
+from tests.check.traces import JUDGED, Row, Trace, damage, from_logs, good_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -117,4 +116,4 @@ def test_every_violation_of_a_damaged_run_can_be_drawn() -> None:
             drawn.add(violation.property)
             ET.fromstring(space_time_svg(run, violation))
             assert max(map(len, space_time_text(run, violation).splitlines())) <= 80
-    assert drawn == set(PROPERTIES) - set(ABOUT_OPERATIONS)
+    assert drawn == set(JUDGED)

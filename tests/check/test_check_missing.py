@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from amcast.check import PROPERTIES, check_run
-from amcast.check.report import ABOUT_OPERATIONS, ALWAYS_CHECKED
+from amcast.check import check_run
+from amcast.check.report import ALWAYS_CHECKED
 from amcast.trace.schema import CRASH, RESTART, decode_run_info, encode_run_info
 from tests.check.test_check_oracle import compare, failed, random_trace
-from tests.check.traces import damage, from_logs, good_trace, lose_rows
+from tests.check.traces import JUDGED, damage, from_logs, good_trace, lose_rows
 
 
 def test_a_good_run_of_which_a_process_left_no_trace_is_unknown() -> None:
@@ -21,7 +21,7 @@ def test_a_good_run_of_which_a_process_left_no_trace_is_unknown() -> None:
     trace.missing = ("no trace of g2.p0", "no trace of g2.p1")
     report = check_run(trace.run())
     assert set(report.properties.values()) == {"unknown"}
-    assert set(report.properties) == set(PROPERTIES) - set(ABOUT_OPERATIONS)
+    assert set(report.properties) == set(JUDGED)
     assert set(report.reasons.values()) == {"evidence is missing: no trace of g2.p0; no trace of g2.p1"}
 
 

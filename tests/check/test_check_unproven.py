@@ -7,10 +7,9 @@ from random import Random
 
 import pytest
 
-from amcast.check import PROPERTIES, check_run
-from amcast.check.report import ABOUT_OPERATIONS
+from amcast.check import check_run
 from amcast.trace.schema import CRASH, UNKNOWN, NamesInfo, decode_run_info, encode_run_info
-from tests.check.traces import Trace, good_trace
+from tests.check.traces import JUDGED, Trace, good_trace
 
 
 def lost(trace: Trace) -> int:
@@ -34,7 +33,7 @@ def trace_without_senders() -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("name", [name for name in PROPERTIES if name not in ABOUT_OPERATIONS])
+@pytest.mark.parametrize("name", JUDGED)
 def test_what_is_unproven_does_not_pass(name: str) -> None:
     trace = good_trace(Random(1))
     trace.unproven = {name: "nobody knows"}

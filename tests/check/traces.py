@@ -6,9 +6,14 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
+from amcast.check.report import ABOUT_OPERATIONS, CONFLICT_ORDER, PROPERTIES
 from amcast.trace import FINAL, GroupInfo, Recorder, Run, RunInfo
 
 ALL_CLAIMS = ("timestamps", "fifo", "genuine", "minimality", "quasi-genuine", "partially-genuine", "local-order")
+
+# What these runs are judged by: they have no operations, and the order of conflicts would take the place of prefix and
+# acyclic order.
+JUDGED = tuple(name for name in PROPERTIES if name not in (CONFLICT_ORDER, *ABOUT_OPERATIONS))
 
 
 @dataclass

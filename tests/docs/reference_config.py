@@ -47,6 +47,7 @@ TYPES = {
     "TlsFiles | None": "table",
     "tuple[ProcessConfig, ...]": f"tables, 1 to {PROCESSES_MAX:,}",
     "tuple[GroupId, ...]": "list of group numbers",
+    "tuple[str, ...]": "list of texts",
 }
 
 HEAD = """# Configuration

@@ -16,7 +16,7 @@ from amcast.check import check_run
 from amcast.core.ids import SEQ_BITS
 from amcast.net.node._client_service import ClientService
 from amcast.net.wire.control import hello_decoder
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import MULTICAST_PROTOCOLS, PROTOCOLS
 from amcast.trace import GroupInfo, Recorder, RunInfo, read_run, write_run
 from amcast.trace.schema import FINAL, OPTIMISTIC
 from bench.attack._attacks import ATTACKS, EVERY_PROTOCOL
@@ -104,7 +104,7 @@ def test_a_correct_client_is_served_after(name: str, shared: Shared) -> None:
     shared.is_broken = False
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", MULTICAST_PROTOCOLS)
 def test_lies_stop_nobody(protocol: str, tmp_path: Path) -> None:
     with running(tmp_path, protocol) as cluster:
         asyncio.run(attack(cluster, LIES))

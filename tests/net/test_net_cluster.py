@@ -17,7 +17,7 @@ from amcast.net.disk.records import Durability
 from amcast.net.local import _RESERVED_MAX, LocalCluster, _reserved, free_ports
 from amcast.net.node.application import StateMachine
 from amcast.net.node.data_folder import format_folder
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import MULTICAST_PROTOCOLS, PROTOCOLS
 from amcast.trace import read_run
 
 from .clusters import Cluster, eventually, run, running
@@ -43,7 +43,7 @@ def ledgers(groups: int = 2, replicas: int = 3) -> dict[str, Ledger]:
     return {f"g{g}.p{p}": Ledger() for g in range(1, groups + 1) for p in range(replicas)}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", MULTICAST_PROTOCOLS)
 def test_every_replica_applies_what_was_acknowledged_in_one_order(protocol: str, tmp_path: Path) -> None:
     async def test() -> None:
         replicas = PROTOCOLS[protocol].replicas

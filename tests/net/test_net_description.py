@@ -12,7 +12,7 @@ from amcast.check.report import ABOUT_THE_WIRE
 from amcast.net.client.async_client import connect
 from amcast.net.local import LocalCluster, plan
 from amcast.net.trace.collect import Collector
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import MULTICAST_PROTOCOLS, PROTOCOLS
 from amcast.sim import Simulation, scenario
 from amcast.trace import read_run
 from tests.cli.cli_harness import Cli
@@ -36,7 +36,7 @@ def traced_run(folder: Path, protocol: str, wire: bool) -> LocalCluster:
 
 
 @pytest.mark.parametrize("wire", [False, True], ids=["default", "wire"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", MULTICAST_PROTOCOLS)
 def test_a_run_with_an_idle_group_passes(
     protocol: str, wire: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

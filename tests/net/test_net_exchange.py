@@ -17,7 +17,7 @@ from amcast.net.disk.records import Durability
 from amcast.net.node._exchange import Exchange
 from amcast.net.node.application import ExchangingMachine, Machine
 from amcast.net.wire.control import EXCHANGE_HEAD, Refusal, Tell, Told, exchange_decoder
-from amcast.protocols import PROTOCOLS
+from amcast.protocols import MULTICAST_PROTOCOLS, PROTOCOLS
 from tests.net.clusters import Cluster, eventually, run, running
 
 
@@ -52,7 +52,7 @@ def purses(groups: int = 2, replicas: int = 3) -> dict[str, Machine]:
     return {f"g{g}.p{p}": Purse(f"g{g}") for g in range(1, groups + 1) for p in range(replicas)}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", MULTICAST_PROTOCOLS)
 def test_groups_know_of_each_other_before_they_execute(protocol: str, tmp_path: Path) -> None:
     async def test() -> None:
         replicas = PROTOCOLS[protocol].replicas

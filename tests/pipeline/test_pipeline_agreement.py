@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from amcast.check import PROPERTIES
-from amcast.check.report import ABOUT_OPERATIONS, ABOUT_THE_WIRE
+from amcast.check.report import ABOUT_THE_WIRE
 from amcast.pipeline import TraceSpec, check_runs, generate_trace, read_runs, violations
 from amcast.pipeline.checks import checker
 from amcast.pipeline.checks.checker import check_files
 from amcast.trace import read_run_info
 from amcast.trace.schema import RUN_FILE, encode_run_info
+from tests.check.traces import JUDGED
 from tests.pipeline import sql_oracle as oracle
 from tests.pipeline.agreement import assert_same, write_damaged, write_generated
 
@@ -29,7 +29,7 @@ def test_five_hundred_damaged_runs_in_one_job(spark: SparkSession, tmp_path: Pat
     assert len(runs) == 500
     assert not runs.quarantined
     reports = check_runs(spark, runs)
-    for name in set(PROPERTIES) - set(ABOUT_OPERATIONS):
+    for name in JUDGED:
         assert {report.properties.get(name) for report in reports} >= {"pass", "fail"}, name
     for report in reports:
         assert_same(report, Path(report.path))

@@ -262,6 +262,7 @@ DELAYS = {  # message delays to two groups: at the client, at the first and at t
     "sequencer": (4, 2, 2),
     "byzcast": (9, 8, 8),
     "bft": (9, 8, 8),
+    "geopaxos": (7, 7, 8),
 }
 
 

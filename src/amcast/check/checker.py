@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..trace import Run, RunInfo
+from ._conflicts import check_conflict_order
 from ._delivery import check_integrity, check_positions, check_replicas, check_validity_and_agreement
 from ._fifo import check_fifo
 from ._index import RunIndex
@@ -21,7 +22,7 @@ from ._timestamps import check_timestamps
 from ._wire import check_wire
 from .linear.judge import Judged
 from .linearizability import check_linearizability, report_judged
-from .report import ABOUT_OPERATIONS, NO_GROUPS, PROPERTIES, Findings, Report
+from .report import ABOUT_OPERATIONS, CONFLICT_ORDER, NO_GROUPS, PROPERTIES, Findings, Report
 from .source import RunSource, source_of
 
 
@@ -54,7 +55,10 @@ def _check_deliveries(source: RunSource, findings: Findings) -> None:
     check_integrity(index, findings)
     check_validity_and_agreement(index, groups, findings)
     check_replicas(index, groups, findings)
-    check_order(index, groups, findings)
+    if CONFLICT_ORDER in source.info.claims:
+        check_conflict_order(index, groups, source.objects(), findings)
+    else:
+        check_order(index, groups, findings)
     check_timestamps(index, findings)
     check_fifo(index, groups, findings)
     check_wire(index, source, findings)

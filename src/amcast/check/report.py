@@ -24,6 +24,14 @@ ALWAYS_CHECKED = tuple(each.name for each in schema.PROPERTIES if each.is_always
 CHECKED_IF_CLAIMED = tuple(each.name for each in schema.PROPERTIES if not each.is_always_judged)
 ABOUT_THE_WIRE = tuple(each.name for each in schema.PROPERTIES if each.needs_wire)
 ABOUT_OPERATIONS = tuple(each.name for each in schema.PROPERTIES if each.about_operations)
+CONFLICT_ORDER = "conflict-order"
+TOTAL_ORDER = ("prefix", "acyclic")  # not judged where only conflicting messages are ordered
+
+
+def always_checked(claims: Collection[str]) -> tuple[str, ...]:
+    """What is judged of a run with these claims, besides the claims."""
+    return tuple(name for name in ALWAYS_CHECKED if CONFLICT_ORDER not in claims or name not in TOTAL_ORDER)
+
 
 VIOLATIONS_PER_PROPERTY = 5  # one broken row can break thousands of others: the first few tell the story
 

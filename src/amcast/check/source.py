@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..core import ProcessId
-from ..trace import Deliveries, Fault, Multicasts, Operations, Run, RunInfo
+from ..trace import Deliveries, Fault, Multicasts, Objects, Operations, Run, RunInfo
 from ..trace.names import Names
 from ..trace.run import Int32s, Int64s
 
@@ -50,6 +50,7 @@ class RunSource:
     deliveries: Callable[[], Iterator[DeliveryColumns]]  # by process and kind
     wire: Callable[[], Iterator[WireColumns]]  # in the order of the table, in any number of parts
     operations: Callable[[], Operations] | None  # None: they are judged elsewhere
+    objects: Callable[[], Objects]
     names: Names
 
 
@@ -64,6 +65,7 @@ def source_of(run: Run) -> RunSource:
         lambda: by_process(run.deliveries),
         lambda: _wire(run),
         lambda: run.operations,
+        lambda: run.objects,
         run.names(),
     )
 

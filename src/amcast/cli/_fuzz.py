@@ -84,10 +84,11 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """
-        names = [spec.name for spec in select(name)]
+        is_node = driver is Driver.NODE
+        specs = [spec for spec in select(name) if name != "all" or not (is_node and spec.orders_operations)]
+        names = [spec.name for spec in specs]
         if durability is not None and driver is not Driver.NODE:
             raise UsageError("processes alone have one kind of disk: use --durability with --driver node")
-        is_node = driver is Driver.NODE
         kinds = node_kinds(faults) if is_node else parse_kinds(faults)
         draw = draw_node_scenario if is_node else _draw_scenario
         for each in names:  # raises what is wrong, before anything starts

@@ -20,7 +20,8 @@ def register(app: typer.Typer) -> None:
         """Measure message delays in a network where every message takes one unit of time.
 
         It is the latency at the last replica: from multicast to the last delivery at a destination. `local` is one
-        destination group, `global` two. Exit code 1 if a protocol takes longer than it claims.
+        destination group, `global` two. Of geopaxos it counts from the leaders that order an operation, to the last
+        execution in their groups. Exit code 1 if a protocol takes longer than it claims.
 
         Examples:
 

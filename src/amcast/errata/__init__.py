@@ -5,13 +5,19 @@ them. The protocols themselves know nothing of it.
 """
 
 from ..core import UsageError
-from . import byzcast, fastcast, flexcast, optimistic
+from . import byzcast, fastcast, flexcast, geopaxos, optimistic
 from ._document import make_document
 from ._erratum import Directed, Erratum, Replay, Simulated, replay
 
 __all__ = ["ERRATA", "Directed", "Erratum", "Replay", "Simulated", "erratum", "make_document", "replay"]
 
-ERRATA: tuple[Erratum, ...] = (*fastcast.ERRATA, *flexcast.ERRATA, *optimistic.ERRATA, *byzcast.ERRATA)
+ERRATA: tuple[Erratum, ...] = (
+    *fastcast.ERRATA,
+    *flexcast.ERRATA,
+    *optimistic.ERRATA,
+    *byzcast.ERRATA,
+    *geopaxos.ERRATA,
+)
 
 
 def erratum(name: str) -> Erratum:

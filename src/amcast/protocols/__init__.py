@@ -16,9 +16,10 @@ from ._messages import (
 )
 from ._replica import DeliveriesState, Replica, ReplicaConfig, make_log
 from ._spec import ORDER, SAMPLE, ProtocolSpec
-from .registry import PROTOCOLS, installed, markdown_table, protocol, select
+from .registry import MULTICAST_PROTOCOLS, PROTOCOLS, installed, markdown_table, protocol, select
 
 __all__ = [
+    "MULTICAST_PROTOCOLS",
     "ORDER",
     "PROTOCOLS",
     "SAMPLE",

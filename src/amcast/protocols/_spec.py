@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, get_args
 
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
-from ..core import Codec, GroupId, Process, ProcessId, Topology, Wire, app_message, liars_max
+from ..core import AppMessage, Codec, GroupId, Process, ProcessId, Topology, Wire, app_message, liars_max
 from ._client import Ingress, IngressGroups, destinations
 from ._messages import ClientMessage, IngressMessage, Start
 from ._replica import ReplicaConfig
@@ -17,6 +17,7 @@ from ._replica import ReplicaConfig
 Build = Callable[[ProcessId, Topology, Any, Random], Process]
 
 ORDER = ("integrity", "validity", "agreement", "prefix", "acyclic")  # what makes a protocol atomic multicast
+EXECUTION = ("integrity", "validity", "agreement", "conflict-order")  # what operations on objects need
 SAMPLE = app_message(9, 7, (1, 2), b"payload", 3)  # for the samples of wire messages
 
 
@@ -45,6 +46,10 @@ class ProtocolSpec:
     ingress_groups: IngressGroups = destinations  # where clients send a message first
     ingress_from: Callable[[Any], IngressGroups] | None = None  # ingress groups, where they depend on the configuration
     ingress: Callable[[ProcessId, Topology, Any], Ingress] | None = None  # how messages enter, if not by a START
+    # Where messages are operations on objects: what a workload means by (destinations, payload, objects of each group,
+    # share of moves, topology, configuration, rng), and the numbers of the objects that a message touches.
+    draw_operation: Callable[..., tuple[tuple[GroupId, ...], bytes]] | None = None
+    objects_of: Callable[[AppMessage], tuple[int, ...]] | None = None
     ingress_messages: Any = None  # the union of what clients send then, each an `IngressMessage`
 
     @cached_property
@@ -61,6 +66,11 @@ class ProtocolSpec:
         if not self.takes_batches and any(each.count != 1 for each in message.handed_over()):
             return f"{self.name} orders each message by itself: no batch, please"
         return message.problem(client, topology)
+
+    @property
+    def orders_operations(self) -> bool:
+        """Whether messages are operations on objects, which all groups execute. Otherwise they go to groups."""
+        return self.draw_operation is not None
 
     @property
     def takes_batches(self) -> bool:

@@ -9,6 +9,7 @@ from ..core import UsageError
 from . import basecast, bft, byzcast, fastcast, flexcast, multipaxos, sequencer, skeen, tree
 from ._plugins import load_plugin, plugin_names
 from ._spec import ProtocolSpec
+from .geopaxos import spec as geopaxos
 from .optimistic import spec as optimistic
 
 _SPECS = (
@@ -23,9 +24,12 @@ _SPECS = (
     sequencer.SPEC,
     byzcast.SPEC,
     bft.SPEC,
+    geopaxos.SPEC,
 )
 
 PROTOCOLS: dict[str, ProtocolSpec] = {spec.name: spec for spec in _SPECS}  # of this package
+# Of these, the ones whose messages go to groups; the others order operations on objects.
+MULTICAST_PROTOCOLS = [name for name, spec in PROTOCOLS.items() if not spec.orders_operations]
 
 
 def markdown_table() -> str:

@@ -94,6 +94,8 @@ def fuzz_scenario(
         patience_us=3_000_000,
         seed=seed,
     )
+    if spec.orders_operations:
+        drawn = _with_operations(drawn, Random(f"fuzz/objects/{seed}"))
     if spec.takes_batches:
         drawn = _with_batches(drawn, Random(f"fuzz/batch/{seed}"))
     drawn = _with_reads(drawn, Random(f"fuzz/reads/{seed}"))
@@ -103,6 +105,14 @@ def fuzz_scenario(
     made = msgspec.structs.replace(drawn, plan=plan)
     made.check()
     return made
+
+
+def _with_operations(drawn: Scenario, rng: Random) -> Scenario:
+    """Few objects, so that operations meet; in three of four runs some operations move objects."""
+    workload = msgspec.structs.replace(
+        drawn.workload, objects=rng.choice((1, 2, 4)), moves=rng.choice((0.0, 0.1, 0.3, 0.6))
+    )
+    return msgspec.structs.replace(drawn, workload=workload)
 
 
 def _with_batches(drawn: Scenario, rng: Random) -> Scenario:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -233,6 +234,13 @@ class Simulation:
         message = node.process.new_message(dst, payload)
         self.loop.at(self.loop.now, node.multicast_now, message)
         return message.id
+
+    def hand_over(self, message: AppMessage, wire: Wire, to: Sequence[ProcessId]) -> None:
+        """A client multicasts a message now, and what it sends reaches these members at once."""
+        self.watch.saw_multicast(message.sender, message)
+        for process in to:
+            node = self._nodes[process]
+            self.loop.at(self.loop.now, node.process.on_message, message.sender, wire, node)
 
     def _poll(self) -> None:
         """Ends the run when everything is delivered and all clients know it, or when nothing has moved for too long."""

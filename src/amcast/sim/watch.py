@@ -72,6 +72,7 @@ class OptimisticDeliveries:
 class Watch:
     def __init__(self, scenario: Scenario, loop: EventLoop, recorder: Recorder) -> None:
         self._topology = scenario.topology()
+        self._objects_of = scenario.spec().objects_of
         self._loop = loop
         self._recorder = recorder
         traitors = scenario.plan.traitors().keys()
@@ -113,6 +114,8 @@ class Watch:
                 return
             message, seq = msgspec.structs.replace(message, id=id_), 0  # its numbers say nothing about an order
         self._recorder.multicast(message.id, process, seq, message.dst, self._loop.now, len(message.payload))
+        if self._objects_of is not None:
+            self._recorder.touches(message.id, self._objects_of(message))
         self.sent[message.id] = message.dst
         self.progress_us = self._loop.now
         if process not in self._doomed:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .operations import Operations
     from .reader import read_run, read_run_info
     from .recorder import Recorder
-    from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run
+    from .run import Answers, Deliveries, Multicasts, Objects, Run, Tables, WireRows, make_run
     from .writer import GrowingRun, write_run
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "GroupInfo",
     "GrowingRun",
     "Multicasts",
+    "Objects",
     "Operations",
     "Recorder",
     "Run",
@@ -45,7 +46,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     dict.fromkeys(("read_run", "read_run_info"), "reader")
-    | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Run", "Tables", "WireRows", "make_run"), "run")
+    | dict.fromkeys(("Answers", "Deliveries", "Multicasts", "Objects", "Run", "Tables", "WireRows", "make_run"), "run")
     | dict.fromkeys(("GrowingRun", "write_run"), "writer")
     | {"Operations": "operations", "Recorder": "recorder"},
 )

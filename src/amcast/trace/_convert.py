@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ..parquet.reader import Gathered
 from ..parquet.values import INTEGERS, Integers, Lists, Texts, Values
 from .operations import Operations
-from .run import Answers, Deliveries, Multicasts, WireRows
-from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, OPERATIONS, WIRE, Fault, Schema
+from .run import Answers, Deliveries, Multicasts, Objects, WireRows
+from .schema import ANSWERS, DELIVERIES, FAULTS, MULTICASTS, NULL, OBJECTS, OPERATIONS, WIRE, Fault, Schema
 
 
 def multicast_values(rows: Multicasts) -> list[Values]:
@@ -42,7 +42,11 @@ def operation_values(rows: Operations) -> list[Values]:
     return _values(OPERATIONS, _fields(rows))
 
 
-def _fields(rows: Multicasts | Deliveries | WireRows | Answers | Operations) -> dict[str, Any]:
+def object_values(rows: Objects) -> list[Values]:
+    return _values(OBJECTS, _fields(rows))
+
+
+def _fields(rows: Multicasts | Deliveries | WireRows | Answers | Operations | Objects) -> dict[str, Any]:
     return {field.name: getattr(rows, field.name) for field in fields(rows)}
 
 
@@ -98,6 +102,10 @@ def operations_of(columns: Mapping[str, Gathered]) -> Operations:
     operation, arguments, result = (columns[name].texts() for name in ("operation", "arguments", "result"))
     objects = columns["objects"].text_lists()
     return Operations(client, invoked_us, returned_us, operation, arguments, result, objects)
+
+
+def objects_of(columns: Mapping[str, Gathered]) -> Objects:
+    return Objects(**{name: column.integers() for name, column in columns.items()})
 
 
 def _spelt(texts: Texts) -> list[str]:

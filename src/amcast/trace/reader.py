@@ -17,7 +17,7 @@ from ..parquet.footer import Footer, read_footer
 from ..parquet.reader import Gathered, read_column
 from ..parquet.values import MISSING
 from . import limits
-from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, operations_of, wire_of
+from ._convert import answers_of, deliveries_of, faults_of, multicasts_of, objects_of, operations_of, wire_of
 from .limits import TEXT_BYTES_MAX, group_sizes, row_groups_problem
 from .names import names_in_folder
 from .run import Run, make_run
@@ -56,6 +56,7 @@ def read_run(path: str | Path) -> Run:
         faults_of(tables["faults"]),
         answers_of(tables["answers"]),
         operations_of(tables["operations"]),
+        objects_of(tables["objects"]),
         where=str(folder),
         look_up=names_in_folder(folder),
     )

@@ -14,7 +14,7 @@ import numpy as np
 from ..core import GroupId, MessageId, ProcessId
 from .operations import OperationRows, Operations
 from .packing import DELIVERY, MULTICAST, WIRE, packer
-from .run import Answers, Deliveries, Multicasts, Run, Tables, WireRows, make_run, row_type
+from .run import Answers, Deliveries, Multicasts, Objects, Run, Tables, WireRows, make_run, row_type
 from .schema import NULL, Fault, RunInfo
 
 _pack_multicast = packer(MULTICAST)
@@ -37,6 +37,7 @@ class Recorder:
         self._faults: list[Fault] = []
         self._answers = array("q")  # message, time, message, time, ...
         self._operations = OperationRows()
+        self._objects = array("q")  # message, object, message, object, ...
 
     def multicast(
         self, msg: MessageId, sender: ProcessId, seq: int, dst: Sequence[GroupId], t_us: int, nbytes: int
@@ -103,6 +104,11 @@ class Recorder:
         """What a client did, as the table says: arguments and result are JSON."""
         self._operations.add(client, invoked_us, returned_us, operation, arguments, result, objects)
 
+    def touches(self, msg: MessageId, objects: Sequence[int]) -> None:
+        """The message reads or writes these objects."""
+        for each in objects:
+            self._objects.extend((msg, each))
+
     def tables(self) -> Tables:
         return Tables(*self._all_columns())
 
@@ -110,9 +116,11 @@ class Recorder:
         """The run as the checks read it, without a file in between."""
         return make_run(info, *self._all_columns())
 
-    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers, Operations]:
+    def _all_columns(self) -> tuple[Multicasts, Deliveries, WireRows, list[Fault], Answers, Operations, Objects]:
         pairs = np.array(self._answers, np.int64).reshape(-1, 2)
         answers = Answers(pairs[:, 0].copy(), pairs[:, 1].copy())
+        pairs = np.array(self._objects, np.int64).reshape(-1, 2)
+        objects = Objects(pairs[:, 0].copy(), pairs[:, 1].copy())
         return (
             self._multicast_columns(),
             self._delivery_columns(),
@@ -120,6 +128,7 @@ class Recorder:
             list(self._faults),
             answers,
             self._operations.columns(),
+            objects,
         )
 
     # Columns are copies: a bytearray can't grow while a numpy array is a view of it.

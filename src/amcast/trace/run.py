@@ -87,6 +87,20 @@ NO_ANSWERS = Answers(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
+class Objects:
+    """Which objects a message touches: a row for each."""
+
+    msg: Int64s
+    object: Int64s
+
+    def __len__(self) -> int:
+        return len(self.msg)
+
+
+NO_OBJECTS = Objects(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of a run, or what is new in them: rows in the order of recording."""
 
@@ -96,6 +110,7 @@ class Tables:
     faults: Sequence[Fault]
     answers: Answers = NO_ANSWERS
     operations: Operations = NO_OPERATIONS
+    objects: Objects = NO_OBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,7 @@ class Run:
     restored: dict[ProcessId, tuple[int, ...]]  # positions from which a process delivered on, with state from others
     answers: Answers = NO_ANSWERS
     operations: Operations = NO_OPERATIONS
+    objects: Objects = NO_OBJECTS
     look_up: LookUp | None = None  # where the names of its clients and messages are, if it is an imported one
 
     def names(self) -> Names:
@@ -122,6 +138,7 @@ def make_run(
     faults: list[Fault],
     answers: Answers = NO_ANSWERS,
     operations: Operations = NO_OPERATIONS,
+    objects: Objects = NO_OBJECTS,
     where: str = "the run in memory",
     look_up: LookUp | None = None,
 ) -> Run:
@@ -136,7 +153,9 @@ def make_run(
     check_operations(operations, f"{where}/operations")
     by_time = tuple(sorted(faults, key=lambda fault: fault.t_us))
     restored = restored_positions(by_time, f"{where}/faults")
-    return Run(info, multicasts, by_position(deliveries), wire, by_time, restored, answers, operations, look_up)
+    return Run(
+        info, multicasts, by_position(deliveries), wire, by_time, restored, answers, operations, objects, look_up
+    )
 
 
 def check_destinations(info: RunInfo, multicasts: Multicasts, where: str) -> None:

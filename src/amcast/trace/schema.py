@@ -262,10 +262,21 @@ FORMAT: tuple[Table, ...] = (
         ),
         is_optional=True,
     ),
+    Table(
+        name="objects",
+        meaning="What operations touch: one row for each object of a message. The property conflict-order needs it.",
+        columns=(
+            DescribedColumn("msg", "int64", meaning="the message", names="message", also="message"),
+            DescribedColumn(
+                "object", "int64", meaning="an object that it reads or writes, as a number: a hash of its name"
+            ),
+        ),
+        is_optional=True,
+    ),
 )
 
 TABLES: dict[str, Table] = {table.name: table for table in FORMAT}
-MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS, OPERATIONS = FORMAT
+MULTICASTS, DELIVERIES, WIRE, FAULTS, ANSWERS, OPERATIONS, OBJECTS = FORMAT
 OPTIONAL_TABLES = frozenset(table.name for table in FORMAT if table.is_optional)
 # Columns of int64 that may hold the id of a client. In older runs they are int32, and readers take that too.
 CLIENT_COLUMNS = frozenset({"sender", "src", "dst", "process"})
@@ -345,6 +356,11 @@ PROPERTIES: tuple[Property, ...] = (
         "partially-genuine",
         "for a message to a single group, only its sender and that group take steps",
         needs_wire=True,
+    ),
+    Property(
+        "conflict-order",
+        "all processes execute the messages that touch an object (table `objects`) in one order. It takes the place of"
+        " `prefix` and `acyclic`, which are not judged then: messages that share no object may come in any order",
     ),
     Property("local-order", "no process delivers a message optimistically after it delivered it for good"),
     Property(

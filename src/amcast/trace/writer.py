@@ -21,7 +21,15 @@ import numpy as np
 from ..core import UsageError
 from ..parquet.values import Values
 from ..parquet.writer import write_table
-from ._convert import answer_values, delivery_values, fault_values, multicast_values, operation_values, wire_values
+from ._convert import (
+    answer_values,
+    delivery_values,
+    fault_values,
+    multicast_values,
+    object_values,
+    operation_values,
+    wire_values,
+)
 from .encodings import ENCODINGS
 from .limits import ROW_GROUP_ROWS
 from .names import NAMES, NAMES_FOLDER, NamesTable
@@ -129,6 +137,8 @@ def _files_of(name: str, tables: Tables) -> Iterator[tuple[str, list[Values]]]:
             yield "part-00000", answer_values(tables.answers)
         case "operations":
             yield "part-00000", operation_values(tables.operations)
+        case "objects":
+            yield "part-00000", object_values(tables.objects)
         case _:
             yield from _by_process(by_position(tables.deliveries))
 

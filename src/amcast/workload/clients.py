@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from ..core import Outbox, ProcessId, TimerKey, Topology, UsageError, Wire
+from ..core import GroupId, Outbox, ProcessId, TimerKey, Topology, UsageError, Wire
 from ..protocols import Client, ClientConfig, ProtocolSpec, ReplicaConfig, Reply
 from .micro import Micro
 
@@ -38,6 +38,8 @@ class LoadClient(Client):
         super().__init__(process, topology, spec.ingress_groups, config, make_ingress, spec.survives_liars)
         self._workload = workload
         self._load = load
+        self._spec = spec
+        self._replica_config = replica_config or spec.config()
         self._rng = rng
         self._sent = 0
 
@@ -79,11 +81,20 @@ class LoadClient(Client):
             return
         self._sent += count
         try:
-            messages = self.new_messages(self._workload.draw(self._topology, self._rng, count))
+            messages = self.new_messages(self._draw(count))
         except UsageError as error:  # on a real cluster ids can run out
             self.on_no_id(error)
         else:
             self.on_multicast_all(messages, out)
+
+    def _draw(self, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
+        workload, topology, rng = self._workload, self._topology, self._rng
+        drawn = workload.draw(topology, rng, count)
+        make = self._spec.draw_operation
+        if make is None:
+            return drawn
+        config, objects, moves = self._replica_config, workload.objects, workload.moves
+        return [make(dst, payload, objects, moves, topology, config, rng) for dst, payload in drawn]
 
     def on_no_id(self, error: UsageError) -> None:
         """No more can be sent."""

@@ -29,6 +29,8 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload_bytes: int = 64
     targets: int = 0  # messages go to the first so many groups; the others only help. 0: to all
     global_share: float | None = None  # see above
+    objects: int = 4  # of each group, where messages are operations: one goes to one object of each of its groups
+    moves: float = 0.0  # this share of the operations moves their objects to another site
 
     def check(self, topology: Topology) -> None:
         if not 1 <= self.dst_min <= self.dst_max:
@@ -40,6 +42,10 @@ class Micro(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(
                 f"a message can't go to {self.dst_max} groups: there are {len(groups)}; "
                 "use fewer destinations or more groups"
+            )
+        if self.objects < 1 or not 0 <= self.moves <= 1:
+            raise UsageError(
+                f"{self.objects} objects and {self.moves:g} of moves make no operations: use 1 or more, 0 to 1"
             )
         if self.global_share is not None and not 0 <= self.global_share <= 1:
             raise UsageError(f"{self.global_share:g} is no share of the messages: use a number from 0 to 1")

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...check.source import DeliveryColumns, RunSource, WireColumns, by_process
-from ...trace import Deliveries, Fault, Multicasts, Operations
+from ...trace import Deliveries, Fault, Multicasts, Objects, Operations
 from ...trace.operations import NO_OPERATIONS, check_operations
 from ...trace.run import Int64s, by_position, check_destinations, check_kinds, restored_positions
-from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS, OPERATIONS
+from ...trace.schema import DELIVERIES, FAULTS, MULTICASTS, OBJECTS, OPERATIONS
 from ..files import RunFiles, names_of
 from ..operations import operations_in
 from ._read import batches, destinations, numbers, read_columns, refuse_nulls
@@ -34,6 +34,7 @@ def source_in(files: RunFiles, with_operations: bool = True) -> RunSource:
         lambda: _deliveries(files),
         lambda: _wire(files),
         (lambda: _operations(files)) if with_operations else None,
+        lambda: _objects(files),
         names_of(files),
     )
 
@@ -53,6 +54,11 @@ def _multicasts(files: RunFiles) -> Multicasts:
     rows = Multicasts(**columns, dst_start=start, dst=_joined(dst))
     check_destinations(files.info, rows, f"{files.path}/multicasts")
     return rows
+
+
+def _objects(files: RunFiles) -> Objects:
+    tables = _tables([file.path for file in files.table("objects")], OBJECTS.names)
+    return Objects(**{name: _column(tables, name) for name in OBJECTS.names})
 
 
 def _deliveries(files: RunFiles) -> Iterator[DeliveryColumns]:

@@ -18,7 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from ...check import Report
 from ...check.checker import report_on_operations
 from ...check.linearizability import is_judged
-from ...check.report import ABOUT_OPERATIONS, ABOUT_THE_WIRE, ALWAYS_CHECKED, NO_STAMPS, Findings
+from ...check.report import (
+    ABOUT_OPERATIONS,
+    ABOUT_THE_WIRE,
+    ALWAYS_CHECKED,
+    CONFLICT_ORDER,
+    NO_STAMPS,
+    Findings,
+    always_checked,
+)
 from ...core import UsageError
 from ...trace.schema import FINAL, OPTIMISTIC
 from ..files import RunFiles
@@ -94,7 +102,8 @@ def _report(run: RunFiles, judged: Judged) -> RunReport:
     found = judged.report
     if found is not None:
         return RunReport(found.properties, found.violations, found.reasons, run.run_id, run.path)
-    names = dict.fromkeys((*(ALWAYS_CHECKED if run.info.groups else ABOUT_OPERATIONS), *run.info.claims))
+    always = always_checked(run.info.claims) if run.info.groups else ABOUT_OPERATIONS
+    names = dict.fromkeys((*always, *run.info.claims))
     why = judged.refusal
     return RunReport(dict.fromkeys(names, "unknown"), [], dict.fromkeys(names, why), run.run_id, run.path, why)
 
@@ -173,14 +182,15 @@ class _Proof:
 def _is_provable(run: RunFiles) -> bool:
     """Proofs are for complete runs with files that hold the deliveries of one member each, by one kind.
 
-    Nothing is proved of a run of which evidence is missing. FIFO order and local order have no proof in pieces.
+    Nothing is proved of a run of which evidence is missing. FIFO order, local order and the order of conflicting
+    operations have no proof in pieces.
     """
     members = {process for group in run.info.groups for process in group.processes}
     files = run.table("deliveries")
     return (
         run.info.complete
         and not run.info.missing
-        and not {"fifo", "local-order"} & set(run.info.claims)
+        and not {"fifo", "local-order", CONFLICT_ORDER} & set(run.info.claims)
         and all(file.process in members and file.kind in (FINAL, OPTIMISTIC) for file in files)
         and all(any(process in run.info.correct for process in group.processes) for group in run.info.groups)
     )

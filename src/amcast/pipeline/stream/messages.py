@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...check.report import NO_STAMPS
+from ...check.report import CONFLICT_ORDER, NO_STAMPS
 from ...core import GroupId, MessageId, ProcessId, UsageError, message_name
 from ...trace.schema import FINAL
 from .cycles import Cycle, Lanes, find_cycle
@@ -29,6 +29,8 @@ class Messages:
         self._state = state
         self._report = reporter
         self._stamps_trim = max(256, 2 * len(state.stamps))
+        if CONFLICT_ORDER in claims:
+            state.order_off = True
         if "timestamps" in claims and "timestamps" not in state.verdicts:
             reporter.unknown("timestamps", NO_STAMPS)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...check import Verdict, Violation
-from ...check.report import CUT_SHORT, Findings, listing, not_recorded, worst
+from ...check.report import CUT_SHORT, Findings, always_checked, listing, not_recorded, worst
 from ...core import ProcessId, client_name, process_label
 from ...trace.schema import RunInfo
 from .state import WatchState
 
 ONLINE = ("positions", "integrity", "replicas", "prefix", "acyclic")
 AT_THE_END = ("validity", "agreement")
+
+
+def judged_online(claims: Collection[str]) -> tuple[str, ...]:
+    """A watch does not judge the order of conflicts: of a run that claims it, it judges no order between groups."""
+    judged = always_checked(claims)
+    return tuple(name for name in ONLINE if name in judged)
 
 
 class Reporter(Findings):
@@ -25,7 +31,7 @@ class Reporter(Findings):
             for group in info.groups
             for index, process in enumerate(group.processes)
         }
-        for name in ONLINE:
+        for name in judged_online(info.claims):
             state.verdicts.setdefault(name, "pass")
             if name in info.unproven:
                 self.unknown(name, info.unproven[name])

@@ -1,0 +1,6 @@
+"""GeoPaxos (Coelho 2019, chapter 4): state machine replication in which every site orders the objects that it owns."""
+
+from .messages import Operation, decode_operation, object_number
+from .replica import GeoPaxos
+
+__all__ = ["GeoPaxos", "Operation", "decode_operation", "object_number"]
