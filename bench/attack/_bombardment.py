@@ -28,6 +28,7 @@ from amcast.net.node.server import NodeServer
 from amcast.net.wire.control import Attach, Detach, Follow, ResultsQuery, StatusQuery, Unfollow, Welcome
 from amcast.net.wire.framing import frame
 from amcast.protocols import PROTOCOLS, Start
+from amcast.protocols.geopaxos import Operation
 
 from ._cluster import peak_mb
 from ._frames import mutated, with_nested
@@ -105,6 +106,11 @@ def bombard(folder: Path, protocol: str, frames: int, seed: int = 0) -> Bombardm
         logger.setLevel(level)
 
 
+def _payload(protocol: str, text: str) -> bytes:
+    """Of a correct client: where messages are operations on objects, nothing else is taken."""
+    return encode(Operation((text,))) if PROTOCOLS[protocol].orders_operations else text.encode()
+
+
 async def _bombard(folder: Path, protocol: str, frames: int, rng: Random) -> Bombardment:
     config = plan(folder, protocol, 2, None, durability=Durability.MEMORY)
     config = LocalCluster.create(folder, config).config
@@ -116,13 +122,13 @@ async def _bombard(folder: Path, protocol: str, frames: int, rng: Random) -> Bom
     try:
         await asyncio.gather(*(server.start() for server in servers))
         async with connect(config) as client:
-            await client.multicast(["g1", "g2"], b"before", _ANSWER_S)
+            await client.multicast(["g1", "g2"], _payload(protocol, "before"), _ANSWER_S)
             while attacker.done["frames"] < frames:
                 attacker.call()
                 await asyncio.sleep(0)
                 if attacker.done["calls"] % 1_000 == 0:
-                    await client.multicast(["g1", "g2"], b"meanwhile", _ANSWER_S)
-            await client.multicast(["g1", "g2"], b"after", _ANSWER_S)
+                    await client.multicast(["g1", "g2"], _payload(protocol, "meanwhile"), _ANSWER_S)
+            await client.multicast(["g1", "g2"], _payload(protocol, "after"), _ANSWER_S)
     except TimeoutError as error:
         problems.append(f"a correct client waits: {error}")
     finally:
