@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from amcast.core import AppMessage, GroupId, MessageId, ProcessId, Topology, Wire, grid, message_id, pack, signed_part
 from amcast.core.ids import SEQ_LIMIT, UNSETTLED_MAX
-from amcast.protocols import PROTOCOLS, ProtocolSpec, Start
+from amcast.protocols import MULTICAST_PROTOCOLS, PROTOCOLS, ProtocolSpec, Start
 from amcast.protocols._in_flight import ALL_BYTES, SENDER_BYTES, SENDER_MESSAGES, InFlight
 from amcast.protocols.fastcast import FastCast, FastCastConfig
 from amcast.protocols.optimistic.messages import BarrierRequest, FrMcast
@@ -81,7 +81,7 @@ def in_words_of(spec: ProtocolSpec, message: AppMessage, topology: Topology, tim
     return FrMcast(message, home, time, ()), BarrierRequest(message.id, time, home)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", MULTICAST_PROTOCOLS)
 def test_a_message_that_one_group_counts_as_settled_does_not_freeze_another(name: str) -> None:
     stand = Stand(name)
     stand.tell(2, stand.message(10, (2,), settled=10))
@@ -92,7 +92,7 @@ def test_a_message_that_one_group_counts_as_settled_does_not_freeze_another(name
         assert not any((5, b"") in stand.lies(process) for process in stand.topology.processes)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", MULTICAST_PROTOCOLS)
 def test_two_messages_with_one_id_are_not_taken_for_one(name: str) -> None:
     """One message for each group, under one id. Whatever is delivered is delivered by both."""
     stand = Stand(name)
@@ -114,7 +114,7 @@ def test_one_id_with_different_destinations_is_dropped_where_it_can_not_be_final
     assert stand.lies(stand.topology.members(2)[0]) == [(0, b"other")]
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", MULTICAST_PROTOCOLS)
 def test_a_message_that_half_of_its_destinations_were_told_of_is_delivered_by_all(name: str) -> None:
     stand = Stand(name)
     entry = stand.made.spec().ingress_groups(stand.message(0, (1, 2)), stand.topology)[0]
@@ -201,7 +201,7 @@ def refused(name: str, **changed: Any) -> list[str | None]:
     return [spec.problem_with(client, wire, topology) for wire in words if getattr(wire, "handed_over", tuple)()]
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", MULTICAST_PROTOCOLS)
 def test_fields_of_a_message_are_checked_before_a_group_takes_it(name: str) -> None:
     other = message_id(grid(2, 3, clients=2).clients[1], 3)
     far = message_id(grid(2, 3, clients=2).clients[0], UNSETTLED_MAX)

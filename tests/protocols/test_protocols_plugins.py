@@ -123,7 +123,7 @@ def test_a_plugin_is_found_by_name_and_with_all_others(register: Register) -> No
     assert protocol("good").name == "good"
     assert protocol("good") is protocol("good")
     assert [spec.name for spec in select("all")] == [*PROTOCOLS, "good"]
-    with pytest.raises(UsageError, match=r"no protocol 'nope': choose one of skeen.*, bft, good$"):
+    with pytest.raises(UsageError, match=r"no protocol 'nope': choose one of skeen.*, geopaxos, good$"):
         protocol("nope")
 
 
