@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from amcast.core import AppMessage, encode
@@ -30,7 +31,7 @@ class Ledger(StateMachine):
         return encode(self.bodies)
 
     def restore(self, state: bytes) -> None:
-        raise NotImplementedError
+        self.bodies = msgspec.msgpack.decode(state, type=list[bytes])
 
 
 def operations(count: int) -> list[Operation]:
