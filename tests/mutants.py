@@ -490,9 +490,17 @@ MUTANTS = (
         spec_type=Credulous,
     ),
     Mutant("one-site-move", "geopaxos", OneSiteMove, frozenset({"conflict-order"}), groups=3),
+    Mutant("one-site-move-by-answers", "geopaxos", OneSiteMove, frozenset({"linearizability"}), groups=3),
     Mutant("overtakes-in-one-replica", "geopaxos", OvertakesInOneReplica, frozenset({"replicas", "conflict-order"})),
     Mutant("loses-step2", "geopaxos", LosesStep2, LIVENESS, ("crash", "partition"), groups=3),
-    Mutant("reads-own-site-alone", "geopaxos", ReadsOwnSiteAlone, READ, groups=2, reads_us=1_000),
+    Mutant(
+        "reads-own-site-alone",
+        "geopaxos",
+        ReadsOwnSiteAlone,
+        frozenset({"linearizability"}),
+        groups=2,
+        reads_us=1_000,
+    ),
     Mutant("reads-unfollowed", "geopaxos", ReadsUnfollowed, READ, groups=2, reads_us=1_000),
     Mutant("skipped-sender", "oam", SkippedSender, ORDER | {"invariant", "agreement"}, groups=3),
 )

@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from amcast.protocols import MULTICAST_PROTOCOLS
+from amcast.protocols import PROTOCOLS
 
 from . import __doc__ as description
 from ._attacks import ATTACKS, EVERY_PROTOCOL, FAMILIES
@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--attack", action="append", choices=list(ATTACKS), help="may be repeated; default: all")
     parser.add_argument("--family", action="append", choices=FAMILIES, help="may be repeated; default: all")
-    parser.add_argument("--protocol", action="append", choices=MULTICAST_PROTOCOLS, help="may be repeated")
+    parser.add_argument("--protocol", action="append", choices=PROTOCOLS, help="may be repeated")
     parser.add_argument("--seconds", type=float, default=defaults.attack_s, help="of each attack")
     parser.add_argument("--calm", type=float, default=defaults.calm_s, help="seconds of peace before each")
     parser.add_argument("--connections", type=int, default=defaults.connections)
@@ -74,14 +74,14 @@ def _rounds(options: argparse.Namespace) -> list[tuple[str, list[str]]]:
     special = [name for name in wanted if ATTACKS[name].family in EVERY_PROTOCOL]
     rounds = [(protocol, [name]) for protocol in options.protocol or [_DEFAULT_PROTOCOL] for name in general]
     if special:
-        rounds += [(protocol, special) for protocol in options.protocol or MULTICAST_PROTOCOLS]
+        rounds += [(protocol, special) for protocol in options.protocol or PROTOCOLS]
     return rounds
 
 
 def _bombarded(options: argparse.Namespace) -> list[tuple[str, int]]:
     """With all attacks, or with those of the same family."""
     is_wanted = "frames" in (options.family or ()) or not (options.family or options.attack)
-    protocols = options.protocol or MULTICAST_PROTOCOLS
+    protocols = options.protocol or PROTOCOLS
     return (
         [(protocol, options.frames // len(protocols)) for protocol in protocols] if is_wanted and options.frames else []
     )

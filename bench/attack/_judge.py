@@ -15,7 +15,7 @@ import numpy.typing as npt
 from amcast.check import check_run
 from amcast.core.ids import SEQ_BITS
 from amcast.net.client.observer import Delivery
-from amcast.trace import Deliveries, Fault, Multicasts, Run, read_run
+from amcast.trace import Deliveries, Fault, Multicasts, Objects, Run, read_run
 from amcast.trace.run import make_run
 from amcast.trace.schema import CRASH, FINAL, OPTIMISTIC
 from bench.nemesis._judge import Reading
@@ -118,7 +118,17 @@ def told_apart(run: Run, liars: set[int], contents: Mapping[int, Sequence[Conten
         for liar in sorted({id_ >> SEQ_BITS for id_ in msg[is_lie].tolist()})
     ]
     multicasts = _sent_apart(sent, np.isin(sent.sender, senders), true_ids)
-    return make_run(run.info, multicasts, deliveries, run.wire, sorted(faults, key=lambda fault: fault.t_us))
+    by_time = sorted(faults, key=lambda fault: fault.t_us)
+    objects = _touched_apart(run.objects, liars, true_ids)
+    return make_run(run.info, multicasts, deliveries, run.wire, by_time, objects=objects)
+
+
+def _touched_apart(objects: Objects, liars: set[int], true_ids: Mapping[Content, int]) -> Objects:
+    """A liar's operations with one id are on the same objects here (`Liar.message`)."""
+    pairs = list(zip(objects.msg.tolist(), objects.object.tolist(), strict=True))
+    lies = [(id_, each) for content, id_ in true_ids.items() for msg, each in pairs if msg == content[0]]
+    rows = np.array([pair for pair in pairs if pair[0] >> SEQ_BITS not in liars] + lies, np.int64).reshape(-1, 2)
+    return Objects(rows[:, 0].copy(), rows[:, 1].copy())
 
 
 def _without(rows: Deliveries, dropped: Mask) -> Deliveries:

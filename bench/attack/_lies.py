@@ -19,6 +19,7 @@ from amcast.core import AppMessage, ProcessId, Wire, encode, pack
 from amcast.core.ids import CLIENT_ID_LIMIT, SEQ_BITS, SEQ_LIMIT, SEQ_MASK
 from amcast.net.wire.control import Attach, Detach
 from amcast.protocols import Start
+from amcast.protocols.geopaxos import Operation
 
 from ._tools import Field, Link
 
@@ -54,6 +55,8 @@ class Liar:
         self._ingress: Any = None if make is None else make(self.id)
 
     def message(self, seq: int, dst: tuple[int, ...], payload: bytes = b"lie", settled: int = 0) -> AppMessage:
+        if self._spec.orders_operations:
+            payload, dst = encode(Operation((f"x{seq % 4}",), payload)), self._field.topology.groups
         return AppMessage(self.id << SEQ_BITS | seq, dst, payload, settled)
 
     def ordinary(self, message: AppMessage) -> Sent:

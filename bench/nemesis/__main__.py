@@ -11,28 +11,29 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import get_args
 
-from amcast.protocols import MULTICAST_PROTOCOLS
+from amcast.protocols import PROTOCOLS
 
 from . import __doc__ as description
 from . import torment
 from ._faults import FAULTS
+from ._judge import Engine
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--protocol", action="append", choices=MULTICAST_PROTOCOLS, help="may be repeated; default: all"
-    )
+    parser.add_argument("--protocol", action="append", choices=PROTOCOLS, help="may be repeated; default: all")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="may be repeated; default: all")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=get_args(Engine), default="memory", help="who judges the trace")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and trace")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nodes and disks must not outlive this program
-    return max([_run(protocol, options) for protocol in options.protocol or MULTICAST_PROTOCOLS])
+    return max([_run(protocol, options) for protocol in options.protocol or PROTOCOLS])
 
 
 def _run(protocol: str, options: argparse.Namespace) -> int:
@@ -42,7 +43,13 @@ def _run(protocol: str, options: argparse.Namespace) -> int:
     try:
         result = asyncio.run(
             torment(
-                folder / "cluster", protocol, options.rounds, options.seed, options.clients, options.fault or FAULTS
+                folder / "cluster",
+                protocol,
+                options.rounds,
+                options.seed,
+                options.clients,
+                options.fault or FAULTS,
+                options.engine,
             )
         )
     finally:

@@ -6,19 +6,22 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from amcast.check import check_run
+from amcast.check import Report, check_run
 from amcast.net.client.observer import Delivery, GoneError
 from amcast.net.local import LocalCluster
+from amcast.pipeline import check_runs, read_runs, running_spark
 from amcast.trace import read_run
 
 from ._load import Acknowledged
 from ._node import EMPTY, State, after, read_states, states_file
 
 _SHOWN = 5
+
+Engine = Literal["memory", "spark"]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -106,9 +109,19 @@ def differences(name: str, states: list[State], expected: list[State]) -> list[s
     return [] if last == expected[-1] else [f"{name} ended at position {last[0]} of {expected[-1][0]}"]
 
 
-def judge_trace(cluster: LocalCluster, out: Path, complete: bool) -> tuple[str, list[str]]:
+def judge_trace(cluster: LocalCluster, out: Path, complete: bool, engine: Engine) -> tuple[str, list[str]]:
     """The verdict, and what is behind it if it is no pass."""
     cluster.collect(out, complete)
-    report = check_run(read_run(out))
+    report = check_run(read_run(out)) if engine == "memory" else _judge_on_spark(out)
     reasons = [f"{name}: {reason}" for name, reason in report.reasons.items()]
+    if cluster.config.spec().orders_operations and "linearizability" not in report.properties:
+        return "unknown", [*reasons, "no client has written down what it did"]
     return report.verdict, [violation.explanation for violation in report.violations[:_SHOWN]] + reasons
+
+
+def _judge_on_spark(out: Path) -> Report:
+    with running_spark() as spark:
+        runs = read_runs(spark, [str(out)])
+        reports = check_runs(spark, runs)
+        assert len(reports) == 1, f"set aside: {runs.quarantined}"
+        return reports[0]

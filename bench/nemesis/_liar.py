@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from amcast.core import AppMessage, Outbox, Process, ProcessId, Record, TimerKey, Timestamp, Topology, Wire
+from amcast.core import AppMessage, MessageId, Outbox, Process, ProcessId, Record, TimerKey, Timestamp, Topology, Wire
 from amcast.net.node._client_service import ClientService
 from amcast.net.node._reader_service import ReaderService
 from amcast.net.wire.control import Result
@@ -156,12 +156,12 @@ def make_liar(protocol: str, switch: Switch) -> None:
 
 
 def _lie_about_results(switch: Switch) -> None:
-    honest = ClientService.result
+    honest = ClientService.results
 
-    def result(self: ClientService, id_: int, result: Result) -> bool:
-        return honest(self, id_, b"a lie" if switch.lying() is not None else result)
+    def results(self: ClientService, ids: Sequence[MessageId], results: Sequence[Result]) -> bool:
+        return honest(self, ids, results if switch.lying() is None else [b"a lie"] * len(ids))
 
-    ClientService.result = result  # type: ignore[method-assign]
+    ClientService.results = results  # type: ignore[method-assign]
 
 
 def _lie_about_deliveries(switch: Switch) -> None:

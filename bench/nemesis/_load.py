@@ -8,14 +8,17 @@ from random import Random
 
 import msgspec
 
+from amcast.apps.store import operation_of
 from amcast.core import UsageError
 from amcast.net.client.async_client import AsyncClient
 from amcast.net.local import LocalCluster
+from amcast.protocols.geopaxos.spec import objects_at
 
 _DESTINATIONS = (("g1",), ("g2",), ("g1", "g2"))
 _OUTSTANDING = 4  # messages of a client
 _PAUSE_S = 0.03  # after each message, so that a run of minutes fits on small disks
 _LIFE = (50, 300)  # how many messages a client sends before another one, with an id of its own, takes its place
+_MOVES = 0.05  # of the operations
 _SIZES = (16, 64, 256, 1_024)
 
 
@@ -31,6 +34,8 @@ class Load:
         self._cluster = cluster
         self._clients = clients
         self._is_stopped = False
+        self._operates = cluster.config.spec().orders_operations
+        self._objects = {f"g{site}": objects_at(site, 8, (1, 2)) for site in (1, 2)} if self._operates else {}
         self.acknowledged: dict[int, Acknowledged] = {}
         self.reused_ids: list[int] = []  # two messages were acknowledged under each of these
 
@@ -56,10 +61,30 @@ class Load:
         for _ in range(count):
             if self._is_stopped:
                 return
-            payload = rng.randbytes(rng.choice(_SIZES))
-            id_, future = client.submit(groups, payload)
-            await future
-            if id_ in self.acknowledged:
-                self.reused_ids.append(id_)
-            self.acknowledged[id_] = Acknowledged(groups, zlib.crc32(payload))
+            if self._operates:
+                await self._operate(client, groups, rng)
+            else:
+                payload = rng.randbytes(rng.choice(_SIZES))
+                id_, future = client.submit(groups, payload)
+                await future
+                self._note(id_, groups, payload)
             await asyncio.sleep(_PAUSE_S)
+
+    async def _operate(self, client: AsyncClient, groups: tuple[str, ...], rng: Random) -> None:
+        """An operation on objects of these sites, or on any if they have moved. Clients write down what they did."""
+        if rng.random() < 0.1:
+            await client.query(groups[0], operation_of([("get", rng.choice(self._objects[groups[0]]))]), timeout=None)
+            return
+        names = [rng.choice(self._objects[group]) for group in groups]
+        steps: list[tuple[str | int, ...]] = [("get", name) for name in names]
+        if rng.random() < 0.7:
+            steps += [("put", name, rng.getrandbits(52)) for name in names]
+        payload = operation_of(steps, rng.choice((1, 2)) if rng.random() < _MOVES else 0)
+        id_, answer = client.submit_call(client.groups, payload, None)
+        await answer
+        self._note(id_, tuple(client.groups), payload)
+
+    def _note(self, id_: int, groups: tuple[str, ...], payload: bytes) -> None:
+        if id_ in self.acknowledged:
+            self.reused_ids.append(id_)
+        self.acknowledged[id_] = Acknowledged(groups, zlib.crc32(payload))

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from struct import Struct
 
+from amcast.apps.store import Store, only_reads
 from amcast.core import AppMessage, UsageError
 from amcast.net.config import load_config
 from amcast.net.node.application import StateMachine
@@ -56,8 +57,9 @@ class Digest(StateMachine):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._state = EMPTY
 
-    def apply(self, message: AppMessage) -> None:
+    def apply(self, message: AppMessage) -> bytes | None:
         self._go_to(after(self._state, message.id, message.payload))
+        return None
 
     def snapshot(self) -> bytes:
         return _STATE.pack(*self._state)
@@ -69,6 +71,29 @@ class Digest(StateMachine):
     def _go_to(self, state: State) -> None:
         self._state = state
         os.write(self._file, _STATE.pack(*state))
+
+
+class DigestAndStore(Digest):
+    """Where messages are operations on objects: it executes them too, and answers clients."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._store = Store()
+
+    def apply(self, message: AppMessage) -> bytes:
+        super().apply(message)
+        return self._store.execute(message.payload)
+
+    def query(self, payload: bytes) -> bytes:
+        assert only_reads(payload)
+        return self._store.execute(payload)
+
+    def snapshot(self) -> bytes:
+        return super().snapshot() + self._store.dump()
+
+    def restore(self, state: bytes) -> None:
+        super().restore(state[: _STATE.size])
+        self._store.load(state[_STATE.size :])
 
 
 class SlowDisk(System):
@@ -90,7 +115,8 @@ def main(path: Path, name: str) -> int:
         if config.survives_liars:
             make_liar(config.protocol, Switch(lying_file(path.parent, name)))
         with use(SlowDisk(slow_file(path.parent, name))):
-            run_node(config, name, Digest(states_file(path.parent, name)))
+            machine = DigestAndStore if config.spec().orders_operations else Digest
+            run_node(config, name, machine(states_file(path.parent, name)))
     except UsageError as error:
         sys.stderr.write(f"amcast: {error}\n")
         return 2

@@ -18,7 +18,7 @@ from amcast.protocols import PROTOCOLS
 
 from ._cluster import ProxiedCluster, small_disks
 from ._faults import DISK_FAULTS, FAULTS, Nemesis
-from ._judge import Reading, Result, compare_applications, count_changed, count_lost, judge_trace, read_group
+from ._judge import Engine, Reading, Result, compare_applications, count_changed, count_lost, judge_trace, read_group
 from ._load import Load
 
 _BETWEEN_S = 0.5  # without faults, between two rounds
@@ -48,18 +48,36 @@ LIMITS = Limits(snapshot_messages=1_000, trace_bytes=0)  # it judges whole runs
 
 
 async def torment(
-    folder: Path, protocol: str, rounds: int, seed: int, clients: int = 12, faults: Sequence[str] = FAULTS
+    folder: Path,
+    protocol: str,
+    rounds: int,
+    seed: int,
+    clients: int = 12,
+    faults: Sequence[str] = FAULTS,
+    engine: Engine = "memory",
 ) -> Result:
     replicas = 4 if PROTOCOLS[protocol].survives_liars else 3
-    config = plan(folder, protocol, 2, replicas, durability=Durability.SYNC, trace=True, options=OPTIONS, limits=LIMITS)
+    config = plan(
+        folder,
+        protocol,
+        2,
+        replicas,
+        network="sites" if PROTOCOLS[protocol].orders_operations else "none",
+        durability=Durability.SYNC,
+        trace=True,
+        options=OPTIONS,
+        limits=LIMITS,
+    )
     with small_disks(config) as can_fill:
         ProxiedCluster.create(folder, config)
         possible = [fault for fault in faults if can_fill or fault not in DISK_FAULTS]
         rng = Random(f"{protocol} {seed}")  # faults come in another order for each protocol
-        return await _torment(ProxiedCluster(folder), rounds, rng, clients, possible)
+        return await _torment(ProxiedCluster(folder), rounds, rng, clients, possible, engine)
 
 
-async def _torment(cluster: ProxiedCluster, rounds: int, rng: Random, clients: int, faults: list[str]) -> Result:
+async def _torment(
+    cluster: ProxiedCluster, rounds: int, rng: Random, clients: int, faults: list[str], engine: Engine
+) -> Result:
     load = Load(cluster, clients)
     loading: asyncio.Task[None] | None = None
     problems: list[str] = []
@@ -81,7 +99,7 @@ async def _torment(cluster: ProxiedCluster, rounds: int, rng: Random, clients: i
             problems.append(str(error))
         except TimeoutError:
             problems.append(f"messages are still open {_END_S:g} s after the last fault")
-        return await _judge(cluster, load, done, problems)
+        return await _judge(cluster, load, done, problems, engine)
     finally:
         if loading is not None:
             loading.cancel()
@@ -100,7 +118,7 @@ async def _strike(cluster: ProxiedCluster, load: Load, nemesis: Nemesis, rounds:
         print(f"  {time.monotonic() - begun:6.1f} s  {done[-1]}  ({len(load.acknowledged):,} acknowledged)", flush=True)
 
 
-async def _judge(cluster: ProxiedCluster, load: Load, done: list[str], problems: list[str]) -> Result:
+async def _judge(cluster: ProxiedCluster, load: Load, done: list[str], problems: list[str], engine: Engine) -> Result:
     readings = {group: Reading() for group in ("g1", "g2")}
     drained = not problems and await cluster.drain(_END_S)
     if not drained:
@@ -113,7 +131,7 @@ async def _judge(cluster: ProxiedCluster, load: Load, done: list[str], problems:
         problems = [*problems, f"can't read what was delivered: {error or 'no more comes'}"]
     problems += [f"ended by itself: {each}" for each in cluster.dead()]
     cluster.stop()
-    verdict, violations = judge_trace(cluster, cluster.folder / "run", drained)
+    verdict, violations = judge_trace(cluster, cluster.folder / "run", drained, engine)
     counts = {group: len(reading.states) - 1 for group, reading in readings.items()}
     return Result(
         protocol=cluster.config.protocol,

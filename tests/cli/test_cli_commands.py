@@ -316,6 +316,13 @@ def test_both_engines_say_the_same(cli: Cli, tmp_path: Path) -> None:
     assert on_spark.keys() == in_memory.keys()
 
 
+def test_a_violation_that_is_drawn_is_told_once(cli: Cli, tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad", mutant="retry-twice", retry_us=100, interval_us=50)
+    explanations = [each["explanation"] for each in cli("check", bad, "--json").json["violations"]]
+    told = " ".join(cli("check", bad).out.split())
+    assert [told.count(" ".join(each.split())) for each in explanations] == [1] * len(explanations) != []
+
+
 # -- the program
 
 

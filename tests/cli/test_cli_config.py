@@ -46,6 +46,15 @@ def test_a_sound_file_has_nothing_to_tell(cli: Cli) -> None:
     assert cli("config", "check", ".").out == "cluster.toml can be used: 3 processes in 1 group, fastcast\n"
 
 
+def test_the_cluster_of_this_folder_is_looked_at_if_no_file_is_named(cli: Cli) -> None:
+    Path("cluster.toml").write_text(SOUND)
+    assert cli("config", "check", "--json").json["file"] == "cluster.toml"
+    Path(".amcast").mkdir()
+    Path(".amcast/cluster.toml").write_text(SOUND.replace("fastcast", "basecast"))
+    assert cli("config", "check", "--json").json["file"] == ".amcast/cluster.toml"
+    assert cli("config", "show", "--json").json["protocol"] == "basecast"
+
+
 def test_all_wrong_types_are_told_at_once(cli: Cli) -> None:
     text = SOUND.replace('"127.0.0.1:7102"', "7102") + '[limits]\nopen_mesages = 1\nclients = "many"\nslow_ms = 0\n'
     text = 'durability = "memry"\n' + text.replace('protocol = "fastcast"\n', "")

@@ -81,9 +81,9 @@ address = "10.0.0.3:7101"
 Names of settings that do not exist are refused, and so are values of a wrong type or outside of their range.
 
 **What may change later.** Data on disk depends on `protocol`, the members of groups, `epoch_s` and the protocol's own
-options: a process that finds other ones than its data was written under refuses to start. All else may change: write
-the new file on all machines, and restart the processes one after the other. Certificates and tokens are read again
-while nodes run ([Security](security.md)).
+options, but for those of GeoPaxos's placement: a process that finds other ones than its data was written under refuses
+to start. All else may change: write the new file on all machines, and restart the processes one after the other.
+Certificates and tokens are read again while nodes run ([Security](security.md)).
 
 This page is made of the program's own description of the file: `pytest tests/docs --rewrite` writes it again.
 """
@@ -112,7 +112,7 @@ def fields_of(struct: type) -> Iterator[Field]:
     body = ast.parse("\n".join(lines)).body[0]
     assert isinstance(body, ast.ClassDef)
     for node in body.body:
-        if isinstance(node, ast.AnnAssign):
+        if isinstance(node, ast.AnnAssign) and not ast.unparse(node.annotation).startswith("ClassVar"):
             assert isinstance(node.target, ast.Name)
             yield Field(node.target.id, ast.unparse(node.annotation), _comment(lines, node.lineno - 1))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amcast.core import AppMessage, message_id, pack
+from amcast.core.batch import count_messages
 from amcast.core.ids import SEQ_BITS
 from amcast.net.config import ClientLimits, Limits
 from amcast.net.node._accounts import Account
@@ -21,8 +22,9 @@ def message(client: int, seq: int, size: int = 10) -> AppMessage:
 
 
 def admit(admission: Admission, *messages: AppMessage, is_leader: bool = True) -> list[int]:
-    account = admission._accounts[messages[0].id >> SEQ_BITS]
-    return admission.admit(messages, sum(len(each.payload) for each in messages), account, is_leader)
+    account = admission._open[messages[0].id >> SEQ_BITS][0]
+    size = sum(len(each.payload) for each in messages)
+    return admission.admit(messages, count_messages(messages), size, account, is_leader)
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_a_batch_counts_as_its_messages_and_is_taken_whole(admission: Admission)
 def test_what_a_client_had_open_when_it_left_counts_until_it_is_delivered(admission: Admission) -> None:
     """Otherwise it would send, leave, come again and send, and the leader would hold all of it."""
     admit(admission, message(ANN, 0), message(ANN, 1), message(BOB, 0))
-    account = admission._accounts[ANN]
+    account = admission._open[ANN][0]
     admission.leave(ANN)
     assert (admission.open_messages, admission.open_bytes) == (1, 10), "nobody waits for a reply to the others"
     assert admit(admission, message(BOB, 1)) == [message(BOB, 1).id]
@@ -94,10 +96,10 @@ def test_what_a_client_had_open_when_it_left_counts_until_it_is_delivered(admiss
 
 
 def test_what_a_client_sent_before_it_left_counts_when_it_arrives_later(admission: Admission) -> None:
-    account = admission._accounts[ANN]
+    account = admission._open[ANN][0]
     admission.leave(ANN)
     many = [message(ANN, seq) for seq in range(5)]
-    assert admission.admit(many, 50, account, True) == [many[3].id, many[4].id]
+    assert admission.admit(many, 5, 50, account, True) == [many[3].id, many[4].id]
     assert (admission.open_messages, account.open_messages) == (0, 3)
 
 

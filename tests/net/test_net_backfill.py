@@ -381,3 +381,14 @@ def test_a_power_failure_while_gaps_are_filled(tmp_path: Path, monkeypatch: pyte
         other.close()
 
     run(test)
+
+
+def test_in_memory_a_gap_is_not_filled_and_an_application_takes_over_a_state_behind_it(tmp_path: Path) -> None:
+    """What it held before the gap is kept for readers, and is no help to an application that has got there."""
+    log = DeliveryLog.open(tmp_path, Durability.MEMORY)
+    deliver(log, 0, 10)
+    log.skip_to(20)
+    deliver(log, 20, 30)
+    filling = backfill(log)
+    assert not filling.is_filling
+    assert [filling.lost_until(position) for position in (9, 10, 19, 20)] == [None, 20, 20, None]

@@ -218,10 +218,32 @@ def test_memory_keeps_a_window(tmp_path: Path) -> None:
     assert log.read(log.first, 1) == [message_at(log.first)]
     with pytest.raises(PositionGoneError):
         log.read(log.first - 1, 1)
-    log.skip_to(300_000)
-    assert (log.first, log.next) == (300_000, 300_000)
     log.close()
     assert not (tmp_path / "log").exists()
+
+
+def test_memory_keeps_what_it_held_before_a_state(tmp_path: Path) -> None:
+    log = DeliveryLog.open(tmp_path, Durability.MEMORY)
+    log.skip_to(5)
+    assert (log.first, log.next) == (5, 5), "there was nothing to keep"
+    deliver(log, 5, 10)
+    log.skip_to(20)
+    deliver(log, 20, 30)
+    log.skip_to(40)
+    assert (log.first, log.next) == (5, 40)
+    assert log.read(7, 1 << 20) == [message_at(position) for position in range(7, 10)], "up to the gap"
+    assert log.read(25, 1 << 20) == [message_at(position) for position in range(25, 30)]
+    assert [position for position in range(40) if log.has(position)] == [*range(5, 10), *range(20, 30)]
+    for position, following in ((10, 20), (19, 20), (30, 40), (39, 40)):
+        with pytest.raises(PositionGoneError) as gone:
+            log.read(position, 1)
+        assert gone.value.first == log.after_hole(position) == following
+    assert [log.after_hole(position) for position in (0, 7, 25, 40)] == [5, 7, 25, 40]
+    deliver(log, 40, 80_000)
+    log.flush()
+    assert log.first > 14_000, "gaps are forgotten with what was before them"
+    assert all(map(log.has, (log.first, 79_999)))
+    log.close()
 
 
 def test_large_messages_make_the_window_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_a_liar_that_always_says_lost_is_not_called_all_the_time(
 ) -> None:
     waits: list[float] = []
 
-    async def dial(*_: object) -> None:
+    async def dial(*_: object, **__: object) -> None:
         raise LostError(Lost(Life(1, 1, 1, 1), "a lie"))
 
     async def sleep(seconds: float) -> None:

@@ -28,6 +28,21 @@ def test_a_real_cluster_keeps_its_promises_under_faults(protocol: str, tmp_path:
     assert sorted(result.faults) == sorted(FAULTS)
 
 
+@pytest.mark.slow
+def test_one_liar_in_each_group_breaks_no_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = asyncio.run(torment(tmp_path / "c", "byzcast", rounds=2, seed=7, faults=("kill-leader", "cut")))
+    assert result.is_good, result
+    assert capsys.readouterr().out.count(" lie (") == 1, "in every second round"
+
+
+@pytest.mark.slow
+def test_geopaxos_stays_linearizable_when_a_whole_site_is_killed(tmp_path: Path) -> None:
+    faults = ("kill-group", "cut", "kill-leader")
+    result = asyncio.run(torment(tmp_path / "c", "geopaxos", rounds=3, seed=7, clients=6, faults=faults))
+    assert result.is_good, result
+    assert sorted(result.faults) == sorted(faults)
+
+
 def message(seq: int, payload: bytes = b"x") -> AppMessage:
     return app_message(9, seq, (1,), payload, 0)
 

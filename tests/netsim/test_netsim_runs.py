@@ -9,6 +9,7 @@ import sys
 import msgspec
 import pytest
 
+from amcast.apps.store import VERBS
 from amcast.core import UsageError
 from amcast.net.config import Limits
 from amcast.net.disk.records import Durability
@@ -22,20 +23,33 @@ from amcast.netsim import (
     shrink_node,
     simulate_nodes,
 )
-from amcast.netsim.faults import CutOff, EmptyDisk, Kill, PauseNode, Terminate
+from amcast.netsim.faults import CutOff, EmptyDisk, Kill, PauseNode, PoisonedMessage, Terminate
 from tests.netsim.node_mutants import swallowed_application_errors
 
 SEEDS = range(5)
 
 
 @pytest.mark.parametrize(
-    "protocol", ["fastcast", "basecast", "multipaxos", "flexcast", "tree", "skeen", "oam", "sequencer"]
+    "protocol", ["fastcast", "basecast", "multipaxos", "flexcast", "tree", "skeen", "oam", "sequencer", "geopaxos"]
 )
 def test_nothing_is_lost_whatever_happens_to_nodes(protocol: str) -> None:
     for seed in SEEDS:
         result = simulate_nodes(fuzz_node_scenario(protocol, seed, KINDS))
         assert not result.violations, f"seed {seed}: {result.violations[0].explanation}"
         assert result.acknowledged > 0
+
+
+def test_a_wrong_answer_to_an_operation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what clients were answered alone: here all replicas forget alike what is put."""
+    made = NodeScenario(protocol="geopaxos", messages=30, seed=3)
+    assert not simulate_nodes(made).violations
+    monkeypatch.setitem(VERBS, "put", VERBS["put"]._replace(act=lambda held, given: (held, None)))
+    assert {violation.property for violation in simulate_nodes(made).violations} == {"linearizability"}
+
+
+def test_a_group_of_geopaxos_has_no_poison_to_skip() -> None:
+    with pytest.raises(UsageError, match="leave out the fault 'poison'"):
+        NodeScenario(protocol="geopaxos", plan=NodePlan((PoisonedMessage(1_000, 1),))).check()
 
 
 @pytest.mark.parametrize("durability", list(Durability))
@@ -156,3 +170,25 @@ def test_some_partitions_leave_a_client_that_only_asks_with_a_deposed_leader() -
         pauses = {(each.at_us, each.process) for each in scenario.plan.faults if isinstance(each, PauseNode)}
         assert cuts
         assert {(each.at_us, each.side[0]) for each in cuts} <= pauses, "it sleeps while the others elect another one"
+
+
+def test_states_do_not_fill_links_that_are_slow() -> None:
+    """g1 joins the senders to g2 and leaves again, and links carry 300 bytes at a time: a replica that is behind for a
+    moment needs no state, and whoever needs one needs it once."""
+    options = {"requests": True, "senders_to": {"g1": ["g1", "g2"], "g2": ["g2"]}, "leave_after_us": 5_000}
+    drawn = fuzz_node_scenario("oam", 459, KINDS, durability=Durability.MEMORY)
+    made = msgspec.structs.replace(
+        drawn,
+        clients=1,
+        messages=35,
+        dst_max=1,
+        payload_bytes=3_000,
+        latency_us=1_000,
+        window_bytes=300,
+        options={**drawn.options, **options},
+        plan=NodePlan(),
+    )
+    assert not simulate_nodes(made).violations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("amcast.protocols.optimistic.baseline._is_state_due", lambda periods: True)
+        assert {violation.property for violation in simulate_nodes(made).violations} == {"liveness"}

@@ -9,75 +9,30 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
-from functools import cache
 from random import Random
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
-from amcast.consensus import LogWire, PaxosConfig, PaxosMessage
-from amcast.consensus.bft.messages import COMMAND, NewView, Propose, Readd, ViewChange, digest_of, encode_readd
+from amcast.consensus import PaxosConfig
+from amcast.consensus.bft.messages import Propose
 from amcast.core import AppMessage, ProcessId, Wire, encode, grid, message_id, pack, signed_part
 from amcast.core.batch import problem_with_batch
 from amcast.core.message import PAYLOAD_LIMIT
-from amcast.protocols import Reply, Start, protocol
-from amcast.protocols._adapter import Frame, Submit
+from amcast.protocols import Start, protocol
+from amcast.protocols._adapter import Submit
 from amcast.protocols._byzantine import _HEARD_BYTES, ByzantineReplica, Heard, Judgement
 from amcast.protocols.tree import Relay
 from amcast.sim import FaultPlan, Simulation, scenario
 from amcast.sim.byzantine import Lying
 from amcast.sim.faults import Traitor
+from tests.nonsense import DEEP, Falsehoods
 
 BYZANTINE = ["byzcast", "bft"]
 ROUNDS = 3
 FRAMES = 200  # in each round
-LARGE = bytes(1 << 20)
 HELD_BYTES = 3 << 20  # by a member, of what liars said to it
-DEEP = b"\x93" + b"\x01\x02" + b"\x91" * 5_000 + b"\x00"
-FAR_NUMBERS = [*range(-1, 9), 64, 1_000, 1 << 31, 1 << 40, 1 << 59, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -(1 << 63)]
-ODD_BLOBS = [b"", b"\x00", bytes(31), bytes(32), bytes(33), digest_of(b""), encode([]), b"\x90" * 2, COMMAND, DEEP]
-ODD_BLOBS += [COMMAND + DEEP, encode_readd(Readd(3, 1 << 40))]
-
-
-fields_of = cache(structs.fields)  # it evaluates annotations each time
-
-
-class Nonsense:
-    """Draws values of any type that wire messages are made of. Half are the receiver's own numbers and digests."""
-
-    def __init__(self, rng: Random, numbers: list[int], blobs: list[bytes]) -> None:
-        self._rng = rng
-        self._left = 500  # elements of tuples, of all in a message
-        self._numbers, self._blobs = (numbers, FAR_NUMBERS), (blobs or ODD_BLOBS, ODD_BLOBS)
-
-    def draw(self, type_: Any, depth: int = 0) -> Any:
-        origin, args, rng = get_origin(type_), get_args(type_), self._rng
-        if type_ is bool:
-            return rng.random() < 0.5
-        if type_ is int:
-            return rng.choice(rng.choice(self._numbers))
-        if type_ is bytes:
-            return LARGE if depth < 2 and rng.random() < 0.1 else rng.choice(rng.choice(self._blobs))
-        if type_ is NoneType:
-            return None
-        if origin in (Union, UnionType):
-            return self.draw(rng.choice(args), depth)
-        if origin is dict:
-            return {self.draw(args[0]): self.draw(args[1]) for _ in range(rng.randrange(3))}
-        if origin is tuple and args[1:] == (Ellipsis,):
-            return tuple([self.draw(args[0], depth + 1) for _ in range(self._length())])
-        if origin is tuple:
-            return tuple([self.draw(each, depth) for each in args])
-        assert issubclass(type_, msgspec.Struct), type_
-        return type_(*[self.draw(field.type, depth + 1) for field in fields_of(type_)])
-
-    def _length(self) -> int:
-        length = min(self._left, self._rng.choice((0, 1, 1, 2, 3, 5, 500)))
-        self._left -= length
-        return length
 
 
 class FalseFrames:
@@ -95,8 +50,7 @@ class FalseFrames:
         self.honest, self.lying_client = self.topology.clients
         self.spec = made.spec()
         self.codec = self.spec.codec()
-        own = get_args(Start | Reply | self.spec.messages)
-        self.kinds = [*own * 10, *get_args(PaxosMessage)]  # those of another log decode as well
+        self.falsehoods = Falsehoods(self.rng, self.spec, self.topology, self.lying_client)
         self.simulation.start()
 
     @property
@@ -106,48 +60,10 @@ class FalseFrames:
     def lie_to(self, member: ProcessId) -> Wire:
         replica: Any = self.simulation.process(member)
         sender = self.rng.choice((*self.liars, self.lying_client))
-        message = self.signed(sender, self.aimed(sender, member, self.drawn(replica)))
+        sign = self.simulation._nodes[sender].sign
+        message = self.falsehoods.draw(sender, member, replica, sign)
         message = self.codec.decode_message(encode(message))
         replica.on_message(sender, message, self.simulation._nodes[member])
-        return message
-
-    def drawn(self, replica: Any) -> Any:
-        log = replica._log
-        numbers = [log.view, log.view + 1, log._ledger.next, log._ledger.next + 1, log._ledger.floor]
-        numbers += [log._ledger.next + self.rng.randrange(60) for _ in range(5)]
-        numbers += [heard.applied for heard in replica._heard.values()]
-        numbers += [message_id(self.lying_client, self.rng.randrange(9))]
-        slots = list(log._ledger.slots.values())[-3:]
-        blobs = [digest for slot in slots for digest in slot.values]
-        blobs += [value for slot in slots for value in slot.values.values()]
-        return Nonsense(self.rng, numbers, blobs).draw(self.rng.choice(self.kinds))
-
-    def aimed(self, sender: ProcessId, member: ProcessId, message: Any) -> Any:
-        """Mostly under its own name, and to the group that it concerns: otherwise nobody would look at it."""
-        if self.rng.random() < 0.1:
-            return message
-        if isinstance(message, LogWire):
-            message = structs.replace(message, group=self.topology.group_of(member))
-        if isinstance(message, Frame) and self.topology.group_of(sender) is not None:
-            message = structs.replace(message, source=self.topology.group_of(sender))
-        if isinstance(message, ViewChange):
-            message = structs.replace(message, process=sender)
-        if isinstance(message, Propose):
-            log: Any = self.simulation.process(member)._log  # type: ignore[attr-defined]
-            message = structs.replace(message, view=log.view, instance=log._ledger.next + self.rng.randrange(3))
-        return message
-
-    def signed(self, sender: ProcessId, message: Any) -> Any:
-        """A liar signs for itself alone."""
-        sign = self.simulation._nodes[sender].sign
-        if isinstance(message, NewView):
-            changes = [structs.replace(each, group=message.group, process=sender) for each in message.changes]
-            message = structs.replace(message, changes=tuple([self.signed(sender, each) for each in changes]))
-        if isinstance(message, ViewChange | NewView):
-            return structs.replace(message, proof=sign(message.signed()))
-        if isinstance(message, Start):
-            signed = [structs.replace(each, proof=sign(signed_part(each))) for each in message.messages]
-            return Start(tuple(signed))
         return message
 
     def restart(self, member: ProcessId) -> None:
@@ -227,7 +143,8 @@ def test_a_batch_that_makes_too_large_a_value_is_refused_and_no_leader_replaced(
     parts = [AppMessage(message_id(frames.lying_client, seq), (1,), bytes(PAYLOAD_LIMIT)) for seq in range(6)]
     batch = pack(parts)
     node = frames.simulation._nodes[frames.lying_client]
-    node.send_all(frames.topology.members(1), frames.signed(frames.lying_client, Start((batch,))))
+    signed = frames.falsehoods.signed(frames.lying_client, Start((batch,)), node.sign)
+    node.send_all(frames.topology.members(1), signed)
     frames.orders()
     assert replica._log.view == 0
 

@@ -1,6 +1,7 @@
-"""Applications on top of ordered delivery: how to run one optimistically, and examples."""
+"""Applications on top of ordered delivery: how to run one optimistically, or on objects, and examples."""
 
 from .dbsm import Certifier, Database, Outcome, Transaction
+from .objects import ObjectStore, RefusedError, View, answer_of, operation
 from .optimistic import Application, Confirmed, Executor, RolledBack, Tentative
 
 __all__ = [
@@ -9,8 +10,13 @@ __all__ = [
     "Confirmed",
     "Database",
     "Executor",
+    "ObjectStore",
     "Outcome",
+    "RefusedError",
     "RolledBack",
     "Tentative",
     "Transaction",
+    "View",
+    "answer_of",
+    "operation",
 ]

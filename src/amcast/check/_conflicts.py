@@ -25,6 +25,9 @@ def check_conflict_order(index: RunIndex, groups: list[Replicas], objects: Objec
         return
     findings.begin(CONFLICT_ORDER)
     touched = _touched(index, objects)
+    silent = _silent(groups, touched[0])
+    if silent:
+        findings.unknown(CONFLICT_ORDER, f"messages of which the run does not say which objects they touch: {silent:,}")
     longest: dict[int, tuple[Replica, Int64s]] = {}
     lanes = [(replica, _by_object(replica, touched)) for group in groups for replica in group.to_judge()]
     for replica, sequences in lanes:
@@ -43,6 +46,13 @@ def _touched(index: RunIndex, objects: Objects) -> tuple[Int64s, Int64s]:
     known = ids[message] == objects.msg if len(ids) else np.zeros(len(objects), np.bool_)
     by_message = np.argsort(message[known], kind="stable")
     return message[known][by_message], objects.object[known][by_message]
+
+
+def _silent(groups: list[Replicas], touching: Int64s) -> int:
+    """How many messages were executed, by any of the replicas that are looked at, whose objects are not known."""
+    executed = [replica.ordered for group in groups for replica in group.to_judge()]
+    messages = np.unique(np.concatenate(executed)) if executed else np.empty(0, np.int64)
+    return int(np.count_nonzero(~np.isin(messages, touching)))
 
 
 def _by_object(replica: Replica, touched: tuple[Int64s, Int64s]) -> dict[int, Int64s]:

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_tracegen": ("tracegen",),
     "_cluster": ("node", "up", "down", "collect", "status", "logs", "load"),
     "_folders": ("init", "replace"),
+    "_placement": ("placement",),
     "_client": ("send", "skip", "tail"),
     "_certs": ("certs",),
     "_tokens": ("token",),

@@ -26,7 +26,8 @@ from ._output import (
     print_json,
     progress,
     saying,
-    show_report,
+    show_verdicts,
+    show_violations,
 )
 
 if TYPE_CHECKING:  # Spark takes a second to import: only --engine spark does
@@ -159,9 +160,11 @@ def _show(judged: list[Judged], set_aside: list[Quarantined], diagram: Path | No
         report = each.report
         console.print(line((each.path, "bold"), f"  {each.run_id}: ", coloured(report.verdict)))
         if len(judged) == 1 or report.verdict != "pass":
-            show_report(report)
-        if report.violations and isinstance(each.run, Run):
+            show_verdicts(report)
+        is_drawn = bool(report.violations) and isinstance(each.run, Run)
+        if is_drawn:  # the drawing has the words of its violation above it
             console.print("\n" + space_time_text(each.run, report.violations[0]), highlight=False)
+        show_violations(report.violations[is_drawn:])
     for aside in set_aside:
         console.print(line(f"set aside: {aside.path}: {aside.reason}"), style="yellow")
     if diagram is not None and diagram.exists():

@@ -28,6 +28,17 @@ if TYPE_CHECKING:  # the commands import it when they need it: other commands st
 
 DirOption = Annotated[Path, typer.Option("--dir", "-d", help="The cluster's folder.")]
 DEFAULT_DIR = Path(".amcast")
+
+
+def file_of_cluster(name: str, given: Path | None) -> Path:
+    """The file of this name that the nodes of this folder's cluster read, unless another one was named.
+
+    A command that took ./tokens.toml while the nodes read .amcast/tokens.toml would seem to work, and change nothing.
+    """
+    own = DEFAULT_DIR / name
+    return given or (own if own.exists() else Path(name))
+
+
 AppOption = Annotated[
     str, typer.Option(help="The application in each process: module:Factory, or path/file.py:Factory.")
 ]
@@ -97,6 +108,13 @@ def register(app: typer.Typer) -> None:
         ] = False,
         metrics: Annotated[bool, typer.Option("--metrics", help="A Prometheus port for each process.")] = False,
         app: AppOption = "",
+        placement: Annotated[
+            str,
+            typer.Option(
+                help="geopaxos: who moves objects to where they are used; affinity, module:Factory or"
+                " path/file.py:Factory."
+            ),
+        ] = "",
         hold_at: Annotated[
             str, typer.Option(help="As g1=7: hold g1's application before position 7, until `amcast skip` is used.")
         ] = "",
@@ -122,8 +140,10 @@ def register(app: typer.Typer) -> None:
         [bold]amcast up --trace-bytes 0[/bold]   keeps the whole trace, for a study
 
         [bold]amcast up --app bank:Bank[/bold]   with the class Bank of bank.py in each process
+
+        [bold]amcast up -p geopaxos --groups 3 --network aws --placement affinity[/bold]
         """
-        from ..net.app_loading import absolute_app, make_application
+        from ..net.app_loading import absolute_app, load_policy, make_application
         from ..net.config import Limits
         from ..net.disk.records import Durability
         from ..net.local import CONFIG, LocalCluster, plan
@@ -147,8 +167,9 @@ def register(app: typer.Typer) -> None:
                 tokens=tokens,
                 metrics=metrics,
                 app=absolute_app(app),
-                options=parse_options(option or []),
+                options=_with_placement(parse_options(option or []), placement),
             )
+            load_policy(config)
             make_application(config, config.process[0].id)  # what is wrong with it is said here, and not in logs
             LocalCluster.create(folder, config)
         cluster = local_cluster(folder, token, token_file)
@@ -225,7 +246,9 @@ def register(app: typer.Typer) -> None:
         from ..net.trace.collect import Collector
 
         cluster = LocalCluster(folder)
-        collector = Collector(cluster.trace_folder, out, partial(cluster.run_info, False), cluster.expected)
+        collector = Collector(
+            cluster.trace_folder, out, partial(cluster.run_info, False), cluster.expected, cluster.history_folder
+        )
         try:
             while any(cluster.pid(name) is not None for name in cluster.names):
                 report = collector.step()
@@ -347,6 +370,7 @@ def register(app: typer.Typer) -> None:
                     connections=connections,
                     workload=parse_workload(destinations, payload, targets, global_share),
                     credentials=_placed(cluster, client_region),
+                    history=cluster.history_folder,
                     progress=lambda done: bar.update(task, completed=done),
                 )
             )
@@ -398,6 +422,14 @@ def _parse_hold(text: str, groups: tuple[int, ...]) -> dict[int, int]:
     return found
 
 
+def _with_placement(options: dict[str, Any], placement: str) -> dict[str, Any]:
+    """A policy in a file is found wherever nodes are started."""
+    from ..net.app_loading import absolute_app
+
+    named = placement or options.get("placement")
+    return {**options, "placement": absolute_app(named)} if isinstance(named, str) and named else options
+
+
 def _check_same(folder: Path, given: dict[str, Any]) -> None:
     """An existing cluster is started as it is: whoever asks for another one must hear it."""
     from ..net.app_loading import absolute_app
@@ -426,7 +458,8 @@ def _check_same(folder: Path, given: dict[str, Any]) -> None:
         for each, value in given.items()
         if each in is_now and value != is_now[each][1]
     ]
-    for each, value in parse_options(given.get("option") or []).items():
+    options = _with_placement(parse_options(given.get("option") or []), given.get("placement", ""))
+    for each, value in options.items():
         if each not in config.options or config.options[each] != value:
             set_to = f"is {config.options[each]}" if each in config.options else "is not set"
             differences.append(f"its option {each} {set_to}, not {value}")
@@ -449,9 +482,11 @@ def _where(folder: Path) -> str:
 
 def _hint(cluster: LocalCluster, folder: Path) -> str:
     """What to type next, as it works for this cluster."""
+    where, end = _where(folder), f"`amcast down{_where(folder)}` ends it"
+    if cluster.config.spec().orders_operations:  # its messages are operations, which programs make
+        return f"`amcast load{where}` tries it out, {end}"
     groups = ",".join(f"g{group}" for group in cluster.config.topology().groups[:2])
-    where = _where(folder)
-    return f"`amcast send {groups} hello{where}` multicasts, `amcast down{where}` ends it"
+    return f"`amcast send {groups} hello{where}` multicasts, {end}"
 
 
 def start_cluster(cluster: LocalCluster, quiet: bool) -> None:

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from ._cluster import file_of_cluster
 from ._output import USAGE, JsonOption, console, line, print_json
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.config import ClusterConfig
     from ..net.config_check import Findings
 
-FileArgument = Annotated[Path, typer.Argument(help="A cluster.toml, or a folder with one.", show_default=True)]
-DEFAULT_FILE = Path("cluster.toml")
+_NAME = "cluster.toml"
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(help=f"A {_NAME}, or a folder with one; if not given, that of `amcast up`, or {_NAME}."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
     @config.command("check")
     def check(
-        file: FileArgument = DEFAULT_FILE,
+        file: FileArgument = None,
         id_: Annotated[
             list[str] | None,
             typer.Option("--id", help="A process that is to run here: its certificate and its data folder must be."),
@@ -57,7 +61,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(USAGE)
 
     @config.command("show")
-    def show(file: FileArgument = DEFAULT_FILE, as_json: JsonOption = False) -> None:
+    def show(file: FileArgument = None, as_json: JsonOption = False) -> None:
         """Print a configuration with all defaults, as a node would use it.
 
         Examples:
@@ -75,8 +79,9 @@ def register(app: typer.Typer) -> None:
             typer.echo(format_config(found), nl=False)
 
 
-def _file(path: Path) -> Path:
-    return path / DEFAULT_FILE.name if path.is_dir() else path
+def _file(given: Path | None) -> Path:
+    path = file_of_cluster(_NAME, given)
+    return path / _NAME if path.is_dir() else path
 
 
 def _document(config: ClusterConfig) -> dict[str, Any]:

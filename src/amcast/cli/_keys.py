@@ -9,7 +9,10 @@ import msgspec
 import typer
 
 from ..core import UsageError
+from ._cluster import file_of_cluster
 from ._output import JsonOption, console, print_json
+
+_NAME = "cluster.toml"
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +21,10 @@ def register(app: typer.Typer) -> None:
         names: Annotated[
             list[str] | None, typer.Argument(help="Processes that run on this machine, as g1.p0; all if none is given.")
         ] = None,
-        config: Annotated[Path, typer.Option(help="The cluster's configuration.")] = Path("cluster.toml"),
+        config: Annotated[
+            Path | None,
+            typer.Option(help=f"The cluster's configuration; if not given, that of `amcast up`, or {_NAME}."),
+        ] = None,
         as_json: JsonOption = False,
     ) -> None:
         """Make the signing keys of processes, where the protocol survives liars, and print what cluster.toml needs.
@@ -36,10 +42,11 @@ def register(app: typer.Typer) -> None:
         from ..net.config import convert_config, read_toml
         from ..net.security.signing import key_file, make_key
 
+        file = file_of_cluster(_NAME, config)
         try:
-            cluster = convert_config(read_toml(config), config)
+            cluster = convert_config(read_toml(file), file)
         except msgspec.ValidationError as error:
-            raise UsageError(f"{config}: {error}") from error
+            raise UsageError(f"{file}: {error}") from error
         if not cluster.survives_liars:
             raise UsageError(f"{cluster.protocol} survives no liars, so its processes sign nothing and need no keys")
         chosen = [cluster.process_named(name).id for name in names or [entry.id for entry in cluster.process]]

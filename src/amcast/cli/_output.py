@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PASS, FAIL, USAGE, UNKNOWN = 0, 1, 2, 3
 STOPPED = 130  # by Ctrl-C: 128 + SIGINT, as in shells
 EXIT_CODES: Mapping[Verdict, int] = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
+_VIOLATIONS_SHOWN = 10  # of each run; --json has all
 COLOURS: Mapping[str, str] = {"pass": "green", "fail": "red", "unknown": "yellow"}
 
 
@@ -146,7 +147,7 @@ def show_violation(violation: Violation) -> None:
     console.print(line((violation.property, "red"), ": ", violation.explanation))
 
 
-def show_report(report: Report, violations_max: int = 10) -> None:
+def show_verdicts(report: Report) -> None:
     made = table("property", "verdict", "")
     told: dict[str, str] = {}  # reasons, and of which property they were told first
     for name, verdict in report.properties.items():
@@ -154,7 +155,10 @@ def show_report(report: Report, violations_max: int = 10) -> None:
         first = told.setdefault(reason, name)
         made.add_row(name, coloured(verdict), reason if first == name or not reason else f"as {first}")
     console.print(made)
-    for violation in report.violations[:violations_max]:
+
+
+def show_violations(violations: Sequence[Violation]) -> None:
+    for violation in violations[:_VIOLATIONS_SHOWN]:
         show_breach(violation.property, violation.explanation)
-    if len(report.violations) > violations_max:
-        console.print(f"\n... and {len(report.violations) - violations_max} more")
+    if len(violations) > _VIOLATIONS_SHOWN:
+        console.print(f"\n... and {len(violations) - _VIOLATIONS_SHOWN} more")

@@ -38,7 +38,8 @@ from ._output import (
     line,
     print_json,
     show_breach,
-    show_report,
+    show_verdicts,
+    show_violations,
 )
 from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
 from ._summary import show_summary, summary
@@ -173,7 +174,8 @@ def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | N
         console.print(f"  {fault}", highlight=False)
     console.print()
     console.print(line("verdict: ", coloured(report.verdict)))
-    show_report(report)
+    show_verdicts(report)
+    show_violations(report.violations)
     for violation in extra:
         show_breach(violation.property, violation.explanation)
     if out is not None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..core import UsageError
+from ._cluster import file_of_cluster
 from ._output import JsonOption, console, errors, print_json, table
 
 _NAME = "tokens.toml"
@@ -55,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
         if out is not None and out.exists():
             raise UsageError(f"{out} exists: nothing is overwritten, choose another file")
-        file = _tokens_file(file)
+        file = file_of_cluster(_NAME, file)
         secret = add_token(file, name, _groups(send), _groups(follow), _day(expires), operate)
         if out is not None:
             write_secret(out, secret)
@@ -78,7 +79,7 @@ def register(app: typer.Typer) -> None:
         """
         from ..net.security.access import Access
 
-        file, entries = _tokens_file(file), []
+        file, entries = file_of_cluster(_NAME, file), []
         for rights in Access.load(file).all:
             send, follow = rights.groups
             expires = "" if rights.expires is None else rights.expires.isoformat()
@@ -108,20 +109,12 @@ def register(app: typer.Typer) -> None:
         """
         from ..net.security.access import revoke_token
 
-        file = _tokens_file(file)
+        file = file_of_cluster(_NAME, file)
         revoke_token(file, name)
         if as_json:
             print_json({"name": name, "revoked": True, "file": str(file)})
             return
         errors.print(f"{name} is revoked in {file}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _tokens_file(given: Path | None) -> Path:
-    """A token that goes into another file than the nodes read would be refused, and one that is revoked there not."""
-    from ._cluster import DEFAULT_DIR
-
-    own = DEFAULT_DIR / _NAME
-    return given or (own if own.exists() else Path(_NAME))
 
 
 def _groups(text: str) -> list[str]:

@@ -156,9 +156,10 @@ def problem_with_batch(message: AppMessage, part_bytes_max: int) -> str | None:
         last = numbers[-1]
         if numbers[0] != 0 or any(later <= earlier for earlier, later in pairwise(numbers)):
             return "the ids in a batch do not rise from its own"
-    if seq_of(message.id) + last >= SEQ_LIMIT:
+    seq = seq_of(message.id)
+    if seq + last >= SEQ_LIMIT:
         return "the ids in a batch run into another sender's"  # and a client may use no ids but its own
-    if max(0, seq_of(message.id) - message.settled) + last >= UNSETTLED_MAX:
+    if max(0, seq - message.settled) + last >= UNSETTLED_MAX:
         return f"the ids in a batch reach too far beyond what is settled: {UNSETTLED_MAX} or more"
     if total != len(parts.payloads):
         return f"the payloads of a batch have {len(parts.payloads)} bytes, and say {total}"

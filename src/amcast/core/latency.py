@@ -91,6 +91,7 @@ _PRESETS = {
     "wan": lambda: _from_rtt_ms("wan", {("R1", "R2"): 70.0, ("R2", "R3"): 70.0, ("R1", "R3"): 144.0}, 0.05),
     "wan4": lambda: _from_rtt_ms("wan4", _BYZCAST_RTT, 0.05),
     "wan5": lambda: _from_rtt_ms("wan5", _GEOPAXOS_RTT, 0.05, inside_us=500),
+    "sites": lambda: _from_rtt_ms("sites", _GEOPAXOS_RTT, 0.05, inside_us=500, spread=False),
     "two-clusters": lambda: Latency(
         "two-clusters", 20_000, ("near", "far"), {"near far": 40_000}, sigma=0.03, spread=False
     ),
@@ -102,6 +103,7 @@ PRESETS = {
     "wan": "three regions, RTT 70, 70 and 144 ms, one replica of each group in each",
     "wan4": "California, Virginia, Frankfurt, Tokyo",
     "wan5": "California, Virginia, Europe, Oregon, Japan",
+    "sites": "the regions of wan5, each group whole in one of them, as GeoPaxos has its sites",
     "two-clusters": "20 ms inside a cluster, 40 ms across",
     "aws": "19 cloud regions by their measured round trips, each group whole in one region",
 }

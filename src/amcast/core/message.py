@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import ClassVar
 
 import msgspec
@@ -70,8 +70,9 @@ def digest(message: AppMessage) -> bytes:
 
 
 def signed_part(message: AppMessage) -> bytes:
-    """What the sender of a message signs: all of it."""
-    return _encode_dst((message.id, message.dst, message.count, message.settled, message.payload))
+    """What the sender of a message signs: all of it, with a hash in place of the payload, which may be large."""
+    hashed = sha256(message.payload).digest()
+    return _encode_dst((message.id, message.dst, message.count, message.settled, hashed))
 
 
 class Wire(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -20,11 +20,12 @@ class VoteCounter:
     """Turns voters into bits. A process that is not a member has no bit, so its vote does not count."""
 
     def __init__(self, members: Sequence[ProcessId]) -> None:
-        self._bits = {process: 1 << index for index, process in enumerate(members)}
-        self._needed = majority(len(members))
+        # Both are for those who count a vote of every message, and save the calls.
+        self.bits = {process: 1 << index for index, process in enumerate(members)}
+        self.needed = majority(len(members))
 
     def bit(self, process: ProcessId) -> int:
-        return self._bits.get(process, 0)
+        return self.bits.get(process, 0)
 
     def is_quorum(self, mask: int) -> bool:
-        return mask.bit_count() >= self._needed
+        return mask.bit_count() >= self.needed

@@ -71,13 +71,16 @@ class SeenMessages:
             return False
         ids = 1 if message.count == 1 else id_bits(message)
         passed = message.settled - settled
-        if passed <= 0:
-            sender.bits = bits | ids << ahead
-        else:
-            # Settled is a promise about lower sequence numbers: it never covers the message that carries it.
-            passed = passed if passed < ahead else ahead
+        if passed >= ahead:
+            # Settled is a promise about lower sequence numbers: it never covers the message that carries it. With all
+            # lower ones settled, as of a client that sends one batch after the other, nothing else is to be kept.
+            sender.settled = settled + ahead
+            sender.bits = known | ids
+        elif passed > 0:
             sender.settled = settled + passed
             sender.bits = bits >> passed | ids << (ahead - passed)
+        else:
+            sender.bits = bits | ids << ahead
         return not known & ids
 
     def dump(self) -> dict[ProcessId, SeenOfSender]:

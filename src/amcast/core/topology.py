@@ -17,10 +17,13 @@ class Topology:
         groups: Mapping[GroupId, Sequence[ProcessId]],
         clients: Sequence[ProcessId] = (),
         regions: Mapping[ProcessId, str] | None = None,
+        elsewhere: str = "local",
     ) -> None:
+        """`elsewhere` is the region of whoever `regions` does not list, such as the clients of one program."""
         self._groups = {group: tuple(members) for group, members in sorted(groups.items())}
         self._clients = tuple(clients)
         self._regions = dict(regions or {})
+        self._elsewhere = elsewhere
         self._group_ids = tuple(self._groups)
         self._group_of: dict[ProcessId, GroupId] = {}
         for group, members in self._groups.items():
@@ -64,7 +67,7 @@ class Topology:
         return self._group_of.get(process)
 
     def region(self, process: ProcessId) -> str:
-        return self._regions.get(process, "local")
+        return self._regions.get(process, self._elsewhere)
 
     def name(self, process: ProcessId) -> str:
         group = self._group_of.get(process)

@@ -1,9 +1,10 @@
-"""Finds the application that a configuration names, and makes the state machine of a process.
+"""Finds the application and the placement policy that a configuration names.
 
     app = "bank:Bank"          # in a module that can be imported
     app = "apps/bank.py:Bank"  # in a file, relative to cluster.toml
 
-What is named is called with the name of the process's group, as `Bank("g1")`: replicas of a group are made alike.
+An application is called with the name of the process's group, as `Bank("g1")`: replicas of a group are made alike. A
+policy is called with the sites and their regions: see `protocols/geopaxos/policy.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from ..core import UsageError
+from ..protocols.geopaxos.placer import regions_of
+from ..protocols.geopaxos.policy import make_policy, register_policy
+from ..protocols.geopaxos.state import GeoConfig, sites_of
 from .config import ClusterConfig, split_name
 from .node.application import ExchangingMachine, Machine, StateMachine
 
@@ -39,20 +43,32 @@ def make_application(config: ClusterConfig, process: str) -> Machine | None:
     return made
 
 
-def find_factory(app: str, folder: Path) -> Callable[[str], Any]:
+def load_policy(config: ClusterConfig) -> None:
+    """Has the protocol know the placement policy that the configuration names, or says what is wrong with it."""
+    made = config.replica_config()
+    if not isinstance(made, GeoConfig) or not made.placement:
+        return
+    if ":" in made.placement:
+        register_policy(made.placement, find_factory(made.placement, Path(config.folder), "placement policy"))
+    topology = config.topology()
+    regions = regions_of(sites_of(made, topology), topology)
+    make_policy(made.placement, {f"g{site}": region for site, region in regions.items()})
+
+
+def find_factory(app: str, folder: Path, what: str = "application") -> Callable[[Any], Any]:
     """A relative path begins in this folder."""
     where, _, name = app.rpartition(":")
     if not where or not name:
-        raise UsageError(f"'{app}' names no application: {_HINT}")
+        raise UsageError(f"'{app}' names no {what}: {_HINT}")
     try:
         module = _load_file(folder / where) if where.endswith(".py") else importlib.import_module(where)
     except FileNotFoundError as error:
-        raise UsageError(f"the application {app} can't be loaded: there is no file {error.filename}") from error
+        raise UsageError(f"the {what} {app} can't be loaded: there is no file {error.filename}") from error
     except Exception as error:  # whatever the module does when it is imported
-        raise UsageError(f"the application {app} can't be loaded: {_told(error)}") from error
-    factory: Callable[[str], Any] | None = getattr(module, name, None)
+        raise UsageError(f"the {what} {app} can't be loaded: {_told(error)}") from error
+    factory: Callable[[Any], Any] | None = getattr(module, name, None)
     if not callable(factory):
-        raise UsageError(f"there is no application '{name}' in {where}: {_HINT}")
+        raise UsageError(f"there is no {what} '{name}' in {where}: {_HINT}")
     return factory
 
 

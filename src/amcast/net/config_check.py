@@ -18,7 +18,7 @@ from typing import Any, get_args
 import msgspec
 
 from ..core import UsageError
-from .app_loading import make_application
+from .app_loading import load_policy, make_application
 from .config import (
     ClientLimits,
     ClusterConfig,
@@ -205,6 +205,7 @@ def _check_token(config: ClusterConfig, path: Path, rights: Rights) -> Iterator[
 def _check_application(config: ClusterConfig, names: tuple[str, ...]) -> Iterator[Finding]:
     if config.app and config.process:
         make_application(config, config.process[0].id)
+    load_policy(config)
     yield from ()
 
 

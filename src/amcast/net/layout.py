@@ -27,7 +27,8 @@ class DataLayout(msgspec.Struct, frozen=True):
 
 def layout_of(config: ClusterConfig) -> DataLayout:
     made = config.replica_config()
-    own = [name for name in made.__struct_fields__ if name not in ReplicaConfig.__struct_fields__]
+    others = {*ReplicaConfig.__struct_fields__, *made.data_independent}
+    own = [name for name in made.__struct_fields__ if name not in others]
     groups = [split_name(entry.id)[0] for entry in config.process]
     return DataLayout(
         config.protocol,

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,19 +26,20 @@ from ..description import describe
 from ..protocols import protocol
 from ..trace import RunInfo
 from .client.async_client import AsyncClient, connect
-from .client.observer import observe, seeds_and_credentials
+from .client.observer import Observer, observe, seeds_and_credentials
 from .client.trunk import Credentials, NotWelcomeError
 from .config import ClusterConfig, Limits, ProcessConfig, TlsFiles, format_config, load_config, split_name
 from .disk.records import Durability
 from .made import absent, open_own, remove_made, write_list
 from .node.data_folder import boots_of, format_folder
+from .node.store import STORE_APP
 from .security.access import add_token, read_token, write_secret
 from .security.certs import file_names, set_up
 from .security.identity import Identity
 from .security.signing import make_key
 from .system import system
 from .trace.evidence import Expected
-from .wire.control import Status
+from .wire.control import Placement, Status
 
 if TYPE_CHECKING:
     from .trace.collect import CollectReport
@@ -47,6 +48,7 @@ CONFIG = "cluster.toml"
 OPERATOR_TOKEN = "operator.token"  # with which the tools of a local cluster with tokens connect
 TOKENS = "tokens.toml"
 TRACE = "trace"
+HISTORY = "history"  # what clients wrote down, beside the trace of the nodes
 _LOGS, _PIDS, _CLIENT, _AUDIT = "logs", "pids", "client", "audit"
 _LAST_BYTES, _WORDS_MAX = 16 << 10, 300
 _PORTS = range(15_000, 32_000)
@@ -57,6 +59,8 @@ _WRITE = os.O_WRONLY | os.O_TRUNC | os.O_CREAT
 _PID_DIGITS = 20
 _STOP_S = 10.0
 _DAY_S = 86_400
+
+Answer = TypeVar("Answer")
 
 
 def plan(
@@ -76,8 +80,13 @@ def plan(
     options: dict[str, Any] | None = None,
     limits: Limits | None = None,
 ) -> ClusterConfig:
-    """The configuration of a cluster on loopback, on ports that are free now."""
+    """The configuration of a cluster on loopback, on ports that are free now.
+
+    Where messages are operations on objects, the application is a store of objects, unless another one is named.
+    """
     spec = protocol(protocol_name)
+    if spec.orders_operations and not app:
+        app = STORE_APP
     latency = None if network == "none" else latency_preset(network)
     regions = latency.regions if latency is not None else ()
     topology = grid(groups, replicas or spec.replicas, 0, regions, latency.spread if latency is not None else True)
@@ -164,7 +173,7 @@ def operator_token(config: ClusterConfig) -> str:
 
 
 def _data_folders(config: ClusterConfig) -> list[str]:
-    return [f"{config.data}/{name}" for name in (*(entry.id for entry in config.process), TRACE, _AUDIT)]
+    return [f"{config.data}/{name}" for name in (*(entry.id for entry in config.process), TRACE, HISTORY, _AUDIT)]
 
 
 def _places(config: ClusterConfig) -> list[str]:
@@ -382,12 +391,19 @@ class LocalCluster:
             raise UsageError("this cluster writes no trace: start it with --trace")
         return self.config.path(self.config.data) / TRACE
 
+    @property
+    def history_folder(self) -> Path | None:
+        """Where clients of this cluster write down what they did with objects. None: they don't."""
+        config = self.config
+        is_wanted = config.trace and config.spec().orders_operations and config.app == STORE_APP
+        return config.path(config.data) / HISTORY if is_wanted else None
+
     def collect(self, out: Path, complete: bool) -> CollectReport:
         """Makes a run folder of the trace. `complete`: the load has ended by itself, and is delivered."""
         self.trace_folder.mkdir(parents=True, exist_ok=True)  # one that was removed is as good as an empty one
         from .trace.collect import collect  # with numpy, which most commands do not need
 
-        return collect(self.trace_folder, out, partial(self.run_info, complete), self.expected)
+        return collect(self.trace_folder, out, partial(self.run_info, complete), self.expected, self.history_folder)
 
     def expected(self) -> dict[ProcessId, Expected]:
         """What must be in the trace: every boot that a process counted, up to the position that it told last."""
@@ -419,7 +435,7 @@ class LocalCluster:
     # -- asking
 
     def client(self, **settings: Any) -> AsyncClient:
-        return connect(self.config, **{"token": self._token(), **settings})
+        return connect(self.config, **{"token": self._token(), "history": self.history_folder, **settings})
 
     def credentials(self) -> Credentials:
         """With which the tools of this cluster connect."""
@@ -430,20 +446,27 @@ class LocalCluster:
 
     async def statuses(self) -> dict[str, Status | None]:
         """None for a process that does not answer. If this program may not ask, it raises why."""
-        found: dict[str, Status | None] = dict.fromkeys(self.names)
+        return await self._ask_all(lambda observer, process: observer.status(process))
+
+    async def placements(self, object_name: str, moves: int) -> dict[str, Placement | None]:
+        """The same, of where an object is; without one, of how placement goes."""
+        return await self._ask_all(lambda observer, process: observer.placement(process, object_name, moves))
+
+    async def _ask_all(self, ask: Callable[[Observer, ProcessId], Awaitable[Answer]]) -> dict[str, Answer | None]:
+        found: dict[str, Answer | None] = dict.fromkeys(self.names)
         asking = observe(self.config, token=self._token())  # a wrong token or certificate is no sign of a process
         try:
             async with asking as observer:
                 ids = self.config.ids()
                 answers = await asyncio.gather(
-                    *(observer.status(ids[name]) for name in self.names), return_exceptions=True
+                    *(ask(observer, ids[name]) for name in self.names), return_exceptions=True
                 )
         except NotWelcomeError:
             raise
         except UsageError:
             return found
         for name, answer in zip(self.names, answers, strict=True):
-            found[name] = answer if isinstance(answer, Status) else None
+            found[name] = None if isinstance(answer, BaseException) else answer
         return found
 
     async def wait_until_ready(self, timeout: float = 30.0, progress: Callable[[int], None] | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
-from .app_loading import make_application
+from .app_loading import load_policy, make_application
 from .config import ClusterConfig, load_config
 from .node.application import ApplicationError, Machine
 from .node.server import NodeServer
@@ -90,6 +90,7 @@ def run_node(config: ClusterConfig, name: str, machine: Machine | None = None, h
 
     `hold_at`: the application executes nothing from this position on, until its group has decided to skip it.
     """
+    load_policy(config)
     machine = machine or make_application(config, name)
     log_as_json(name)
     system().raise_descriptors(_DESCRIPTORS)

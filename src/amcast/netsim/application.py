@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
+from ..apps.store import Store
 from ..core import AppMessage, MessageId
 from ..net.node.application import ExchangingMachine
 
@@ -26,11 +27,13 @@ class Execution(NamedTuple):
     before: int  # the state
     after: int
     reads: dict[str, bytes]  # what all groups had told
+    answer: bytes = b""  # of the store of objects, if the message is an operation
 
     @property
     def result(self) -> bytes:
         """Nobody can get it in another way than by executing the message there."""
-        return _state(self.number, self.after)
+        state = _state(self.number, self.after)
+        return b"%b %b" % (state, self.answer) if self.answer else state
 
     @property
     def told(self) -> bytes:
@@ -61,10 +64,13 @@ class Chain(ExchangingMachine):
         self._try("apply", message.id)  # in the middle, when half of the state has changed
         for group, told in reads.items():
             self._sum = crc32(told, crc32(group.encode(), self._sum))
-        execution = Execution(self._number, before, self._sum, dict(reads))
+        execution = Execution(self._number, before, self._sum, dict(reads), self._answer(message))
         self._number += 1
         self._note(message.id, execution)
         return execution.result
+
+    def _answer(self, message: AppMessage) -> bytes:
+        return b""
 
     def query(self, payload: bytes) -> bytes:
         self._try("query", 0)
@@ -77,3 +83,30 @@ class Chain(ExchangingMachine):
     def restore(self, state: bytes) -> None:
         self._try("restore", 0)
         self._number, self._sum = map(int, state.split())
+
+
+class ObjectChain(Chain):
+    """Where messages are operations on objects: it also executes them in a store, whose answer is in the result."""
+
+    def __init__(self, note: Note, try_: Try) -> None:
+        super().__init__(note, try_)
+        self._store = Store()
+
+    def read(self, message: AppMessage) -> None:
+        """Groups execute operations in orders of their own: they have nothing to tell each other."""
+
+    def _answer(self, message: AppMessage) -> bytes:
+        return self._store.execute(message.payload)
+
+    def snapshot(self) -> bytes:
+        return b"%b %b" % (super().snapshot(), self._store.dump())
+
+    def restore(self, state: bytes) -> None:
+        number, sum_, store = state.split(b" ", 2)
+        super().restore(b"%b %b" % (number, sum_))
+        self._store.load(store)
+
+
+def answer_in(result: bytes) -> bytes:
+    """What the store said, of an `ObjectChain`'s result."""
+    return result.split(b" ", 2)[2]

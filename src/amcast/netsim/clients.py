@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from random import Random
 from typing import Any
 
+from ..apps.store import Meaning, meaning_of, operation_of, result_in
 from ..core import AppMessage, MessageId, UsageError
 from ..core.errors import RetryableError
 from ..net.client.async_client import AsyncClient, NotExecutedError, connect
 from ..net.client.observer import GoneError
 from ..net.config import ClusterConfig
 from ..net.wire.control import Status
-from .application import EXCHANGE
+from ..protocols import protocol
+from ..trace import Recorder
+from .application import EXCHANGE, answer_in
 from .machine import Machine
 from .nodes import Poison
 from .scenario import NodeScenario
@@ -40,9 +44,16 @@ class History:
     def __init__(self) -> None:
         self.sent: list[tuple[str, ...]] = []  # the groups of each message
         self.events: list[tuple[str, MessageId | Asked, int]] = []  # kind, subject, and how many were sent by then
+        self.recorder = Recorder()  # of operations on objects
+        self._moment = 0
 
     def note(self, kind: str, subject: MessageId | Asked) -> None:
         self.events.append((kind, subject, len(self.sent)))
+
+    def moment(self) -> int:
+        """The time of a call or an answer: which came first is all that matters."""
+        self._moment += 1
+        return self._moment
 
 
 class Sender:
@@ -62,6 +73,7 @@ class Sender:
         self.refused: dict[MessageId, str] = {}  # calls that were not executed, and why
         self.keys: dict[MessageId, str] = {}
         self.is_done = False
+        self._spec = protocol(scenario.protocol)
         self._scenario = scenario
         self._index = index
         self._rng = rng
@@ -102,6 +114,8 @@ class Sender:
 
     def _multicast(self, client: AsyncClient, number: int) -> asyncio.Future[Any]:
         rng, scenario = self._rng, self._scenario
+        if self._spec.orders_operations:
+            return self._operate(client)
         groups = rng.sample(client.groups, rng.randint(1, min(scenario.dst_max, scenario.groups)))
         payload = f"{self._index}.{number}.".encode()
         if rng.random() < 0.5:
@@ -115,6 +129,35 @@ class Sender:
         id_, future = client.submit(groups, payload)
         self._note_sent(id_, groups, payload, future)
         return future
+
+    def _operate(self, client: AsyncClient) -> asyncio.Future[Any]:
+        """On one to three objects. Some operations move them, some are large; most are called for their answer."""
+        rng, sites = self._rng, range(1, self._scenario.groups + 1)
+        names = rng.sample([f"x{number}" for number in range(5)], rng.randint(1, 3))
+        steps: list[tuple[str | int, ...]] = [("get", name) for name in names]
+        if rng.random() < 0.7:
+            steps += [("put", name, rng.getrandbits(52)) for name in names]
+        if rng.random() < 0.2:
+            steps.append(("put", names[0], "x" * rng.randint(0, self._scenario.payload_bytes)))
+        payload = operation_of(steps, rng.choice(sites) if rng.random() < 0.2 else 0)
+        groups = list(client.groups)
+        meaning, history = meaning_of(payload), self._history
+        assert meaning is not None
+        if rng.random() < 0.7:
+            done: asyncio.Future[Any] = self._call(client, groups, payload, None)
+        else:
+            id_, done = client.submit(groups, payload)
+            self._note_sent(id_, groups, payload, done)
+        row = history.recorder.operation(self._index, history.moment(), None, *meaning[:2], None, meaning.objects)
+        done.add_done_callback(partial(self._note_answer, row, meaning))
+        return done
+
+    def _note_answer(self, row: int, meaning: Meaning, done: asyncio.Future[Any]) -> None:
+        """A message that was not called has no answer that anybody saw: it may have taken effect at any time."""
+        if not done.cancelled() and done.exception() is None and isinstance(done.result(), dict):
+            (told,) = done.result().values()
+            result = result_in(answer_in(told), meaning)
+            self._history.recorder.operation_answered(row, self._history.moment(), result)
 
     def _call(
         self, client: AsyncClient, groups: list[str], payload: bytes, key: str | None

@@ -13,7 +13,7 @@ from ..consensus import PaxosConfig
 from ..net.config import Limits
 from ..net.disk.records import Durability
 from ..protocols import protocol
-from .faults import NodePlan, NodePlanSize, random_node_plan
+from .faults import NodePlan, NodePlanSize, PoisonedMessage, random_node_plan
 from .run import NodeResult, simulate_nodes
 from .scenario import NodeScenario
 
@@ -84,6 +84,8 @@ def fuzz_node_scenario(
         keep_messages=rng.choice((5, 10_000_000, 10_000_000)),
         seed=seed,
     )
+    if spec.orders_operations:
+        kinds = tuple(kind for kind in kinds if kind != PoisonedMessage.kind)
     reader, plan_rng = f"c{clients}", Random(f"fuzz nodes/plan/{seed}")
     plan = random_node_plan(group_count, replica_count, mode, kinds, size, plan_rng, reader)
     readers = int(any(reader in getattr(fault, "side", ()) for fault in plan.faults))

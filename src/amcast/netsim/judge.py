@@ -13,6 +13,7 @@ from ..check import Violation, check_run
 from ..core import GroupId, MessageId, ProcessId, message_name
 from ..description import describe
 from ..net.trace.collect import Expected, collect
+from ..protocols import protocol
 from ..trace import Run, RunInfo, read_run
 from .application import Execution
 from .clients import Asked, Sender
@@ -32,6 +33,7 @@ def judge(simulation: NodeSimulation, raw: Path, out: Path) -> tuple[tuple[Viola
     found += _wrong_results(simulation, executions)
     found += _wrong_reads(simulation, executions)
     found += _wrong_queries(simulation, executions)
+    found += _not_linearizable(simulation)
     complete = simulation.reader is not None and simulation.reader.is_done
     collect(raw, out, partial(_describe, simulation, complete), partial(_expected, simulation))
     run = read_run(out)
@@ -152,8 +154,10 @@ def _wrong_answers(
     results = sender.results.get(id_)
     if results is None:
         return
-    if tuple(results) != groups:
-        yield Violation("result", [id_], [], f"{name} went to {groups}, and {tuple(results)} answered")
+    answer = tuple(results)
+    is_enough = len(answer) == 1 and protocol(simulation.scenario.protocol).orders_operations
+    if answer != groups and not is_enough:
+        yield Violation("result", [id_], [], f"{name} went to {groups}, and {answer} answered")
     for group, result in results.items():
         if (group, id_) in executed and result != executed[group, id_].result:
             right = executed[group, id_].result
@@ -212,6 +216,12 @@ def _wrong_queries(simulation: NodeSimulation, executions: Executions) -> list[V
         if shown > known.get(group, (0, ""))[0] and not subject.is_local:
             known[group] = shown, f"a query showed {shown}"
     return []
+
+
+def _not_linearizable(simulation: NodeSimulation) -> list[Violation]:
+    """Of operations on objects, if the protocol orders these: by what clients were answered alone."""
+    nothing = RunInfo(run_id="answers", protocol="any", seed=0, complete=True, groups=(), correct=())
+    return list(check_run(simulation.history.recorder.run(nothing)).violations)
 
 
 def _numbers(simulation: NodeSimulation, executions: Executions) -> dict[MessageId, dict[str, int]]:

@@ -15,7 +15,7 @@ from ..net.node.server import NodeServer
 from ..net.security.signing import key_file
 from ..net.system import system
 from ..net.trace.collect import Boots
-from .application import Chain, Execution
+from .application import Chain, Execution, ObjectChain
 from .machine import Machine, Program
 from .scenario import private_key
 
@@ -166,7 +166,8 @@ class Node:
 
     async def _serve(self, config: ClusterConfig, stop: asyncio.Event, is_second: bool) -> None:
         """What `amcast node` runs."""
-        server = NodeServer(config, self.name, Chain(self._note, self._try), self.hold_at)
+        chain = ObjectChain if config.spec().orders_operations else Chain
+        server = NodeServer(config, self.name, chain(self._note, self._try), self.hold_at)
         if not is_second:
             self.server = server
         asyncio.get_running_loop().set_exception_handler(lambda _, context: server.on_loop_problem(context))

@@ -12,7 +12,7 @@ from ..net.config import ClusterConfig, Limits, ProcessConfig
 from ..net.disk.records import Durability
 from ..net.security.signing import KEY_BYTES, public_half
 from ..protocols import protocol
-from .faults import NodePlan
+from .faults import NodePlan, PoisonedMessage
 
 _PORT = 7_000
 FOLDER = "/cluster"
@@ -75,8 +75,10 @@ class NodeScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> None:
         self.config().check()
-        if protocol(self.protocol).orders_operations:
-            raise UsageError(f"{self.protocol} orders operations on objects: fuzz its processes, without --driver node")
+        if protocol(self.protocol).orders_operations and any(isinstance(f, PoisonedMessage) for f in self.plan.faults):
+            raise UsageError(
+                f"no group of {self.protocol} can skip an operation by itself: leave out the fault 'poison'"
+            )
         if self.clients < 1 or self.messages < 0 or self.dst_max < 1:
             raise UsageError("a run needs at least one client, and messages go to one group or more")
         names = [*self.names(), *(f"c{index}" for index in range(self.clients + self.readers))]

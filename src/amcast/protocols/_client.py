@@ -131,6 +131,11 @@ class Client(Process):
         self._retrying = False
         self.outstanding = 0  # messages
 
+    @property
+    def sender(self) -> ProcessId:
+        """The id under which it multicasts now."""
+        return self._process
+
     def settled_of(self, id_: ProcessId) -> int:
         """All messages under this id with lower sequence numbers were answered. Of an earlier id it is not known."""
         return self._settled if id_ == self._process else 0
@@ -139,20 +144,30 @@ class Client(Process):
         seq, checked = self._next_seq, self._checked.get(dst)
         is_usual = seq < self._ask_from and seq - self._settled < self._ask_ahead and len(payload) <= PAYLOAD_LIMIT
         if checked is None or not is_usual:
-            return self.new_messages(((dst, payload),))[0]
+            return self._new_messages(((dst, payload),))[0]
         self._next_seq = seq + 1
         return AppMessage(self._process << SEQ_BITS | seq, checked, payload, self._settled)
 
     def new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        if len(wanted) == 1:
+            return [self.new_message(*wanted[0])]
+        return self._new_messages(wanted)
+
+    def _new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
         last = self._next_seq + len(wanted)
         if last > self._ask_from or last - self._settled > self._ask_ahead:
             self._change_id_for(len(wanted))
         seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
-        largest = max([len(payload) for _, payload in wanted], default=0)
-        if largest > PAYLOAD_LIMIT or not checked.keys() >= {dst for dst, _ in wanted}:
+        first = base | seq
+        try:
+            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
+        except KeyError:  # destinations that are new here
+            made = []
+        if not made or _largest(made) > PAYLOAD_LIMIT:
             checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
+            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
         self._next_seq = seq + len(wanted)
-        return [AppMessage(base | at, checked[dst], payload, settled) for at, (dst, payload) in enumerate(wanted, seq)]
+        return made
 
     def _change_id_for(self, count: int) -> None:
         """Before so many messages are made. An error if there are no numbers for them."""
@@ -229,25 +244,27 @@ class Client(Process):
         group = self._topology.group_of(sender)
         if group is None:
             return []
-        if self._fears_liars:
+        fears_liars, waiting = self._fears_liars, self._outstanding
+        if fears_liars:
             self._hear_of_leader(group, sender, reply)
         else:
             self._leader[group] = sender
         completed: list[AppMessage] = []
         for id_ in reply.ids:
-            outstanding = self._outstanding.get(id_)
+            outstanding = waiting.get(id_)
             if outstanding is not None:
-                if not self._fears_liars:
+                if not fears_liars:
                     outstanding.missing.difference_update(reply.groups)
                 elif group in reply.groups:
                     self._count_answer(outstanding, group, sender)
                 if not outstanding.missing:
                     kept = self.unfinished(outstanding.parts)
-                    outstanding.is_done = not kept
                     if kept:
                         self._keep_delivered(outstanding, kept)
-                    del self._outstanding[id_]
-                    completed.extend(outstanding.parts)
+                    else:
+                        outstanding.is_done = True
+                    del waiting[id_]
+                    completed += outstanding.parts
         if completed:
             self.outstanding -= len(completed)
             self._move_mark()
@@ -448,7 +465,13 @@ def start_all(messages: list[AppMessage]) -> list[Start]:
 
     A protocol with an ingress of its own refuses every START, also one without messages.
     """
+    if len(messages) == 1:
+        return [Start((messages[0],))]
     return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))] if messages else []
+
+
+def _largest(messages: list[AppMessage]) -> int:
+    return max(map(len, [message.payload for message in messages]))
 
 
 def _first_id(parts: list[AppMessage]) -> MessageId:
@@ -459,7 +482,7 @@ def _cut(messages: list[AppMessage], bytes_max: int, count_max: int) -> list[lis
     """Cuts a list of messages into as few pieces as the limits allow, in order."""
     if len(messages) == 1:
         return [messages]
-    if len(messages) <= count_max and sum([len(message.payload) for message in messages]) <= bytes_max:
+    if len(messages) <= count_max and sum(map(len, [message.payload for message in messages])) <= bytes_max:
         return [messages]
     cut: list[list[AppMessage]] = []
     size = 0

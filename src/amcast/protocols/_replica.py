@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -57,6 +57,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resend_max: int = 512  # what one group tells another, in one frame that is sent again
     resend_bytes: int = 4 << 20  # less, if it reaches so many bytes
     ahead_max: int = 4_096  # what is kept of another group's that arrived before its turn
+    data_independent: ClassVar[frozenset[str]] = frozenset()  # options of a protocol that may change while data stays
 
 
 class DeliveriesState(msgspec.Struct, array_like=True):
@@ -97,18 +98,22 @@ class Deliveries:
         out.deliver(position, message, ts)
 
     def add_own_batch(self, batch: list[tuple[AppMessage, Timestamp]], out: Outbox) -> None:
+        count = size = 0
+        for message, _ in batch:
+            count += message.count
+            size += len(message.payload)
         position = self._counts.get(self._group, 0)
-        count = sum([message.count for message, _ in batch])
         self._counts[self._group] = position + count
         self._latest.extend(batch)
-        self._forget(count, sum([len(message.payload) for message, _ in batch]))
+        self._forget(count, size)
         out.deliver_all(position, batch)
 
     def _forget(self, count: int, size: int) -> None:
         """Counts what was added, and drops the oldest deliveries while a limit is exceeded."""
+        config = self._config
         count += self._latest_count
         size += self._latest_bytes
-        while count > self._config.history_max or size > self._config.history_bytes:
+        while count > config.history_max or size > config.history_bytes:
             message, _ = self._latest.popleft()
             count -= message.count
             size -= len(message.payload)
@@ -213,8 +218,9 @@ class Replica(Process):
 
     def on_message(self, sender: ProcessId, message: Wire, out: Outbox) -> None:
         if isinstance(message, LogWire):
-            if message.group == self._log.group:
-                self._act_on(self._log.on_message(sender, message, out), out)
+            log = self._log
+            if message.group == log.group and (decisions := log.on_message(sender, message, out)):
+                self._act_on(decisions, out)
         else:
             self._on_peer_message(sender, message, out)
         if self._is_reading:

@@ -349,25 +349,19 @@ class FastCast(Replica):
 
     def _apply_all(self, entries: list[Any], out: Outbox) -> None:
         ready: list[tuple[AppMessage, Timestamp]] = []
+        is_pending = bool(self._pending)
         for entry in entries:
-            kind = type(entry)
-            if kind is SetHard:
+            if type(entry) is SetHard:
                 message = entry.message
-                if len(message.dst) == 1 and not self._pending:
+                if len(message.dst) == 1 and not is_pending:
                     self._take_local(message, ready)
-                else:
-                    self._apply_set_hard(message)
-                continue
-            if kind is SyncReject:
+                    continue
+                self._apply_set_hard(message)
+            elif type(entry) is SyncReject:
                 self._apply_reject(entry)
-                continue
-            clock = _highest_clock(entry.stamps)
-            if clock > self._hard_clock:
-                self._hard_clock = clock
-            if kind is SyncSoft:
-                self._apply_sync_soft(entry.group, entry.stamps)
             else:
-                self._apply_sync_hard(entry.group, entry.stamps)
+                self._apply_sync(entry)
+            is_pending = bool(self._pending)
         if ready:
             self._stamped.difference_update([message.id for message, _ in ready])
             self._deliver_all(ready, out)
@@ -426,6 +420,15 @@ class FastCast(Replica):
             stamp = (id_, own, name)
             for group in others:
                 self._hard_out.setdefault(group, []).append(stamp)
+
+    def _apply_sync(self, entry: SyncSoft | SyncHard) -> None:
+        clock = _highest_clock(entry.stamps)
+        if clock > self._hard_clock:
+            self._hard_clock = clock
+        if isinstance(entry, SyncSoft):
+            self._apply_sync_soft(entry.group, entry.stamps)
+        else:
+            self._apply_sync_hard(entry.group, entry.stamps)
 
     def _apply_sync_soft(self, group: GroupId, stamps: tuple[Stamp, ...]) -> None:
         proposed = self._soft_proposed.get(group)

@@ -17,11 +17,12 @@ from ..consensus import PaxosConfig
 from ..core import Latency, UsageError, message_name
 from ..protocols import ProtocolSpec, ReplicaConfig, protocol
 from ..workload import Micro
-from .faults import BYZANTINE, PlanSize, random_plan
+from .faults import BYZANTINE, FaultPlan, Partition, PlanSize, random_plan
 from .run import SimResult, simulate
 from .scenario import Scenario
 
 _SIZE = PlanSize()
+_LOOKS_MAX = 16  # each after 1,024 steps: a run that has an order shows it after some hundred
 _LIMITS = (  # of a log: what is small in a fuzz, and large in practice
     "window",
     "window_bytes",
@@ -102,6 +103,8 @@ def fuzz_scenario(
     drawn = _with_limits(drawn, Random(f"fuzz/limits/{seed}"))
     drawn = _with_small_numbers(drawn, Random(f"fuzz/numbers/{seed}"))
     plan = random_plan(drawn.topology(), kinds, size, rng, spec.faulty_max)
+    if spec.orders_operations and "partition" in kinds:
+        plan = _with_sites_cut_off(plan, drawn, size, Random(f"fuzz/sites/{seed}"))
     made = msgspec.structs.replace(drawn, plan=plan)
     made.check()
     return made
@@ -113,6 +116,17 @@ def _with_operations(drawn: Scenario, rng: Random) -> Scenario:
         drawn.workload, objects=rng.choice((1, 2, 4)), moves=rng.choice((0.0, 0.1, 0.3, 0.6))
     )
     return msgspec.structs.replace(drawn, workload=workload)
+
+
+def _with_sites_cut_off(plan: FaultPlan, drawn: Scenario, size: PlanSize, rng: Random) -> FaultPlan:
+    """In half of the runs a whole site, with some of the clients, is cut off from the others for a while."""
+    if rng.random() < 0.5:
+        return plan
+    topology = drawn.topology()
+    clients = [client for client in topology.clients if rng.random() < 0.5]
+    at = rng.randrange(size.window_us)
+    side = (*topology.members(rng.choice(topology.groups)), *clients)
+    return FaultPlan((*plan.faults, Partition(at, side, rng.randint(5_000, size.window_us), rng.random() < 0.3)))
 
 
 def _with_batches(drawn: Scenario, rng: Random) -> Scenario:
@@ -176,6 +190,19 @@ def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[st
     return {} if spec.fuzz_options is None else spec.fuzz_options(groups, is_adverse, own)
 
 
+def _after_looks(most: int) -> Callable[[], bool]:
+    """Ends the search for an order of operations after so many looks at the clock. It counts, so that the same run gets
+    the same verdict on any machine. An order that is neither found nor ruled out by then is no violation."""
+    looks = 0
+
+    def is_over() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > most
+
+    return is_over
+
+
 def violations_of(result: SimResult, report: Report | None = None) -> tuple[Violation, ...]:
     """What is wrong with a run: a broken invariant, a violated property, or no end.
 
@@ -186,7 +213,7 @@ def violations_of(result: SimResult, report: Report | None = None) -> tuple[Viol
         broken = result.broken
         where = name(broken.process) if broken.process >= 0 else "a process"
         return (Violation("invariant", [], [broken.process], f"at {broken.t_us} us {where}: {broken.what}"),)
-    report = report or check_run(result.run())
+    report = report or check_run(result.run(), _after_looks(_LOOKS_MAX))
     if report.violations:
         return tuple(report.violations)
     if not result.complete:

@@ -68,7 +68,7 @@ class WatchedClient(LoadClient):
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
         completed = super().on_reply(sender, reply)
-        self.watch.saw_answers(completed)
+        self.watch.saw_answers(completed, sender)
         return completed
 
 

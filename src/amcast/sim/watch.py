@@ -11,6 +11,7 @@ import msgspec
 from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, message_id, sender_of
 from ..trace import FINAL, OPTIMISTIC, Recorder
 from .engine import EventLoop
+from .history import History
 from .scenario import Scenario
 
 _SKIPPED = -1  # nothing was delivered at this position: a state that the process received covers it
@@ -75,6 +76,7 @@ class Watch:
         self._objects_of = scenario.spec().objects_of
         self._loop = loop
         self._recorder = recorder
+        self._history = History(self._topology, recorder) if self._objects_of is not None else None
         traitors = scenario.plan.traitors().keys()
         doomed = scenario.plan.permanently_down() | traitors
         self._traitors = frozenset(traitors)
@@ -116,6 +118,8 @@ class Watch:
         self._recorder.multicast(message.id, process, seq, message.dst, self._loop.now, len(message.payload))
         if self._objects_of is not None:
             self._recorder.touches(message.id, self._objects_of(message))
+        if self._history is not None:
+            self._history.called(message, self._loop.now)
         self.sent[message.id] = message.dst
         self.progress_us = self._loop.now
         if process not in self._doomed:
@@ -139,6 +143,8 @@ class Watch:
         if final.repeats(position, message.id, ts):
             return
         self._record(process, position, message, FINAL, ts)
+        if self._history is not None:
+            self._history.executed(process, position, message)
         if message.id not in self._owed_messages:
             self._owe(message.id, message.dst)
         if self._is_correct[process]:
@@ -161,13 +167,17 @@ class Watch:
         if self.listener is not None:
             self.listener(process, message, kind == OPTIMISTIC)
 
-    def saw_answers(self, messages: Sequence[AppMessage]) -> None:
-        """A client has the replies of all destination groups of these messages."""
+    def saw_answers(self, messages: Sequence[AppMessage], replica: ProcessId) -> None:
+        """A client has the replies of all destination groups of these messages, the last of them from this replica."""
         for message in messages:
             self._recorder.answer(message.id, self._loop.now)
+            if self._history is not None:
+                self._history.answered(message.id, replica, self._loop.now)
 
     def saw_restart(self, process: ProcessId) -> None:
         self.reads.pop(process, None)
+        if self._history is not None:
+            self._history.restarted(process)
         if process in self._group_of:
             self._optimistic.setdefault(process, OptimisticDeliveries()).begin_boot(self._final.get(process))
 
@@ -179,6 +189,8 @@ class Watch:
         assert group is not None
         ends = [len(self._final[p].ids) for p in self._topology.members(group) if p in self._final]
         self.reads.setdefault(process, {})[read] = max(ends, default=0)
+        if self._history is not None:
+            self._history.read(process, read, self._loop.now)
 
     def saw_readable(self, process: ProcessId, read: int, position: int) -> None:
         begun = self.reads.get(process, {})
@@ -186,6 +198,8 @@ class Watch:
             wanted = begun.pop(each)
             assert position >= wanted, f"a read shows positions below {position}, and {wanted - 1} was delivered before"
             self.reads_done += 1
+            if self._history is not None:
+                self._history.read_answered(process, each, self._loop.now)
 
     def saw_restored(self, process: ProcessId, position: int) -> None:
         if process in self._traitors:
@@ -194,6 +208,8 @@ class Watch:
         if position > len(final.ids):
             self.owed -= position - len(final.ids) if self._is_correct[process] else 0
             final.skip_to(position)
+            if self._history is not None:
+                self._history.restored(process, position)
             self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
 
     def _record_wire(

@@ -147,12 +147,21 @@ class OperationRows:
         arguments: str,
         result: str | None,
         objects: Iterable[str],
-    ) -> None:
+    ) -> int:
+        """Returns the number of the row, for `answer`."""
         self.numbers.append((client, invoked_us, NULL if returned_us is None else returned_us))
         told = MISSING if result is None else self._code("result", result)
         self.texts.append((self._code("operation", operation), self._code("arguments", arguments), told))
         self.objects.extend(self._code("objects", name) for name in objects)
         self.start.append(len(self.objects))
+        return len(self.numbers) - 1
+
+    def answer(self, row: int, returned_us: int, result: str | None) -> None:
+        """An operation that was recorded when it was called has its answer now."""
+        client, invoked_us, _ = self.numbers[row]
+        operation, arguments, _ = self.texts[row]
+        self.numbers[row] = client, invoked_us, returned_us
+        self.texts[row] = operation, arguments, MISSING if result is None else self._code("result", result)
 
     def _code(self, column: str, word: str) -> int:
         return self.codes[column].setdefault(word, len(self.codes[column]))

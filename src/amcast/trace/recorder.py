@@ -100,9 +100,13 @@ class Recorder:
         arguments: str,
         result: str | None,
         objects: Sequence[str],
-    ) -> None:
-        """What a client did, as the table says: arguments and result are JSON."""
-        self._operations.add(client, invoked_us, returned_us, operation, arguments, result, objects)
+    ) -> int:
+        """What a client did, as the table says: arguments and result are JSON. Returns the number of the row."""
+        return self._operations.add(client, invoked_us, returned_us, operation, arguments, result, objects)
+
+    def operation_answered(self, row: int, returned_us: int, result: str | None) -> None:
+        """An operation that was recorded when it was called has its answer now."""
+        self._operations.answer(row, returned_us, result)
 
     def touches(self, msg: MessageId, objects: Sequence[int]) -> None:
         """The message reads or writes these objects."""

@@ -88,12 +88,12 @@ class LoadClient(Client):
             self.on_multicast_all(messages, out)
 
     def _draw(self, count: int) -> list[tuple[tuple[GroupId, ...], bytes]]:
-        workload, topology, rng = self._workload, self._topology, self._rng
-        drawn = workload.draw(topology, rng, count)
+        drawn = self._workload.draw(self._topology, self._rng, count)
         make = self._spec.draw_operation
         if make is None:
             return drawn
-        config, objects, moves = self._replica_config, workload.objects, workload.moves
+        topology, config, rng = self._topology, self._replica_config, self._rng
+        objects, moves = self._workload.objects, self._workload.moves
         return [make(dst, payload, objects, moves, topology, config, rng) for dst, payload in drawn]
 
     def on_no_id(self, error: UsageError) -> None:

@@ -116,10 +116,16 @@ class LyingClient(Process):
 
     def _dst(self) -> tuple[GroupId, ...]:
         groups = self._topology.groups
+        if self._spec.orders_operations and self._rng.random() < 0.8:
+            return groups  # every other operation is refused
         return tuple(sorted(self._rng.sample(groups, self._rng.randint(1, min(3, len(groups))))))
 
     def _payload(self) -> bytes:
-        return self._rng.randbytes(4)
+        draw, rng, topology = self._spec.draw_operation, self._rng, self._topology
+        if draw is None or rng.random() < 0.2:
+            return rng.randbytes(4)
+        some = tuple(sorted(rng.sample(topology.groups, rng.randint(1, min(3, len(topology.groups))))))
+        return draw(some, b"", 2, 0.2, topology, self._spec.config(), rng)[1]
 
     def _settled(self, seq: int) -> int:
         rng = self._rng

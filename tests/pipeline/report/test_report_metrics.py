@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
+from pyspark.sql import SparkSession
 
-from amcast.trace import NULL, read_run
+from amcast.pipeline import read_runs
+from amcast.pipeline.metrics.convoy import convoy
+from amcast.pipeline.metrics.frames import frames_of
+from amcast.sim import scenario, simulate
+from amcast.trace import NULL, read_run, write_run
 from amcast.trace.latency import latencies_us
+from amcast.workload import Micro
 from tests.pipeline.report.report_traces import TINY, HandMade, write_by_hand
 
 
@@ -170,6 +177,22 @@ def test_convoy(handmade: HandMade) -> None:
         {"traffic": "alone", **summary([60, 40], 50.0, 40)},
         {"traffic": "global in flight", **one(730)},
     ]
+
+
+def test_local_messages_of_byzcast_form_no_convoy_behind_global_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """One message in ten is global. Those of basecast wait for each other: so the metric can tell."""
+    slower = {}
+    for name in ("byzcast", "basecast"):
+        made = scenario(name, groups=3, clients=6, messages=600, interval_us=2_000, seed=2)
+        made = structs.replace(made, workload=Micro(1, 2, global_share=0.1))
+        result = simulate(made)
+        write_run(tmp_path / name, result.info, result.recorder)
+        rows = convoy(frames_of(read_runs(spark, [str(tmp_path / name)]))).collect()
+        took = {row["traffic"]: row for row in rows}
+        assert took["global in flight"]["count"] > 20
+        slower[name] = took["global in flight"]["mean_us"] / took["alone"]["mean_us"]
+    assert slower["byzcast"] < 1.02
+    assert slower["basecast"] > 1.1
 
 
 def test_silences_and_the_group_that_never_came_back(handmade: HandMade) -> None:

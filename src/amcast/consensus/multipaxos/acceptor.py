@@ -98,7 +98,8 @@ class Acceptor:
     def vote(self, ballot: Ballot, instance: int, value: bytes, out: Outbox) -> Slot:
         """Votes for a value and counts the vote. A vote that was cast before is not written again."""
         slot = self._learner.slot(instance)
-        self._check_vote(slot, ballot, value)
+        if slot.ballot == ballot:
+            self._check_vote(slot, ballot, value)
         if slot.ballot < ballot and not slot.decided:
             assert self.is_member and ballot >= self.promised, "no vote below a promise"
             self.promised = ballot  # the vote's record holds the promise as well

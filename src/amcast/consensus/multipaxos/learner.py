@@ -197,15 +197,17 @@ class Learner(Log):
 
         Votes of older ballots are dropped: had they decided, the newer ballot carries the same value.
         """
-        if ballot < slot.vote_ballot:
-            return False
-        if ballot > slot.vote_ballot:
+        voters = slot.voters
+        if ballot != slot.vote_ballot:
+            if ballot < slot.vote_ballot:
+                return False
             slot.vote_ballot = ballot
-            slot.voters = 0
-        slot.voters |= self.counter.bit(voter)
+            voters = 0
+        counter = self.counter
+        slot.voters = voters = voters | counter.bits.get(voter, 0)
         # The votes say which ballot won; the value is known only from that ballot's own 2a.
-        slot.decided = slot.ballot == ballot and self.counter.is_quorum(slot.voters)
-        return slot.decided
+        slot.decided = decided = slot.ballot == ballot and voters.bit_count() >= counter.needed
+        return decided
 
     def hold_value(self, slot: Slot, ballot: Ballot, value: bytes) -> None:
         if ballot > slot.ballot and not slot.decided:
@@ -225,18 +227,20 @@ class Learner(Log):
     def advance(self) -> list[Decision]:
         """Hands up what is decided, as far as there is no gap."""
         decisions: list[Decision] = []
-        slots = self.slots
-        while (slot := slots.get(self.next)) is not None and slot.decided:
-            readd = decode_readd(slot.value) if slot.value[:1] == COMMAND else None
+        slots, next_, handed_bytes = self.slots, self.next, self._handed_bytes
+        while (slot := slots.get(next_)) is not None and slot.decided:
+            value = slot.value
+            readd = decode_readd(value) if value[:1] == COMMAND else None
             if readd is not None:
                 readd.apply_to(self.incarnations)
-            elif slot.value:
-                decisions.append(Decided(self.next, slot.value))
-            slot.before = self._handed_bytes
-            self._handed_bytes += len(slot.value)
-            self.next += 1
-        config, new_bytes = self._config, self._handed_bytes - self._snapshot_bytes
-        if self.next - self.snapshot_next >= config.snapshot_every or new_bytes >= config.snapshot_bytes:
+            elif value:
+                decisions.append(Decided(next_, value))
+            slot.before = handed_bytes
+            handed_bytes += len(value)
+            next_ += 1
+        self.next, self._handed_bytes = next_, handed_bytes
+        config, new_bytes = self._config, handed_bytes - self._snapshot_bytes
+        if next_ - self.snapshot_next >= config.snapshot_every or new_bytes >= config.snapshot_bytes:
             decisions.append(SnapshotDue())
         return decisions
 

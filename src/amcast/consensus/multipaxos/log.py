@@ -40,6 +40,7 @@ from .messages import (
     Rejoin,
     State,
     owner_of,
+    round_of,
 )
 from .reads import ReadRounds
 
@@ -69,6 +70,11 @@ class MultiPaxos(Log):
     @property
     def is_leader(self) -> bool:
         return self._election.role == LEADER
+
+    @property
+    def leads_round(self) -> int:
+        """The round of the ballot with which this process leads, or last led: no two of its leaderships share one."""
+        return round_of(self._election.ballot)
 
     @property
     def leader(self) -> ProcessId | None:

@@ -21,15 +21,19 @@ from typing import Any, Self
 
 import msgspec
 
-from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire, liars_max
+from ...apps.store import Meaning, meaning_of, result_in
+from ...core import AppMessage, GroupId, MessageId, Outbox, ProcessId, Topology, UsageError, Wire, liars_max, sender_of
 from ...core.errors import RetryableError
-from ...protocols import Client, ClientConfig, Ingress, IngressGroups, Reply, protocol
+from ...core.ids import SEQ_BITS
+from ...protocols import Client, ClientConfig, Ingress, IngressGroups, ProtocolSpec, Reply, protocol
 from ..config import client_config, replica_config
+from ..system import system
 from ..wire.control import Layout, Result, ResultsQuery, Status
 from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
 from ._questions import Question
 from .driver import ClientDriver
+from .history import HistoryWriter
 from .observer import Observer, Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
 
@@ -75,6 +79,8 @@ class _Call(msgspec.Struct, gc=False):
         told = {self.dst[0]: self.result} if self.told is None else self.told
         results: dict[str, bytes | None] = {}
         for group in self.dst:
+            if group not in told:
+                continue  # another one's answer was enough
             result = told[group]
             if isinstance(result, int):
                 raise NotExecutedError(f"g{group}: {result.text}")
@@ -98,8 +104,12 @@ class WaitingClient(Client):
         config: ClientConfig,
         make_ingress: Callable[[ProcessId], Ingress] | None,
         fears_liars: bool,
+        spec: ProtocolSpec | None = None,
     ) -> None:
+        """`spec`: of a protocol whose messages are operations on objects. All groups execute the same and answer the
+        same, so that the first answer to a call is enough."""
         super().__init__(process, topology, entries, config, make_ingress, fears_liars)
+        self.operations_of = spec
         self.waiting: dict[MessageId, asyncio.Future[None]] = {}
         self.calls: dict[MessageId, _Call] = {}  # without the results of all groups
 
@@ -142,7 +152,7 @@ class WaitingClient(Client):
         if self._fears_liars and not self._is_certain(call, sender, group, answer):
             return False
         told[group], _ = answer
-        call.is_complete = len(told) == len(call.dst)
+        call.is_complete = self.operations_of is not None or len(told) == len(call.dst)
         return True
 
     def _is_certain(self, call: _Call, sender: ProcessId, group: GroupId, told: tuple[Result, str]) -> bool:
@@ -150,6 +160,15 @@ class WaitingClient(Client):
         said[sender] = told
         members = self._topology.members(group)
         return sum([said.get(each) == told for each in members]) > liars_max(len(members))
+
+    def refuse_wrong(self, dst: tuple[GroupId, ...], payload: bytes) -> None:
+        """An operation that the groups would refuse raises here, and nobody hears of it."""
+        spec = self.operations_of
+        assert spec is not None
+        message = AppMessage(self._process << SEQ_BITS, dst, payload, 0)
+        problem = spec.problem_with(self._process, spec.client_messages[0](message), self._topology)
+        if problem is not None:
+            raise UsageError(problem)
 
     def begin_call(self, message: AppMessage) -> _Call:
         dst = message.dst
@@ -179,7 +198,8 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     spec = protocol(layout.protocol).configured(config)
     make_ingress = spec.ingress_maker(topology, config)
     configured = client_config(layout.network)
-    return WaitingClient(process, topology, spec.ingress_groups, configured, make_ingress, spec.survives_liars)
+    groups, own = spec.ingress_groups, spec if spec.orders_operations else None
+    return WaitingClient(process, topology, groups, configured, make_ingress, spec.survives_liars, own)
 
 
 def _age_ms(consistency: str, max_age: float) -> int:
@@ -199,6 +219,23 @@ def _checked(payload: Any) -> bytes:
     return bytes(payload)  # what can change must not change on its way
 
 
+async def _answer_and_write_down(
+    history: HistoryWriter, id_: MessageId, answer: Coroutine[Any, Any, dict[str, bytes | None]], meaning: Meaning
+) -> dict[str, bytes | None]:
+    try:
+        results = await answer
+    except NotExecutedError:
+        history.refused(id_)
+        raise
+    told = next(iter(results.values()))
+    result = None if told is None else result_in(told, meaning)
+    if told is not None and result is None:
+        history.refused(id_)
+    else:
+        history.answered(id_, result)
+    return results
+
+
 class AsyncClient(Observer):
     """Multicasts messages, calls applications, and follows groups. Made by `connect`, and opened by `async with`.
 
@@ -211,6 +248,8 @@ class AsyncClient(Observer):
         self._shared = trunk  # of the client whose connections this one shares
         self._driver: _Driver | None = None
         self._busy: set[MessageId] = set()
+        self.history_folder: Path | None = None  # where it writes down what it did: see `connect`
+        self._history: HistoryWriter | None = None
 
     async def __aenter__(self) -> Self:
         driver = _Driver(self._shared or Trunk(self._credentials), _make_process)
@@ -219,11 +258,16 @@ class AsyncClient(Observer):
         driver.on_results = driver.process.take_results
         self._driver = driver
         self._opened = driver.trunk
+        if self.history_folder is not None:
+            self._history = HistoryWriter(self.history_folder)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._history is not None:
+            self._history.close()
+            self._history = None
         if self._driver is None:
             return
         await self._driver.close()
@@ -238,7 +282,9 @@ class AsyncClient(Observer):
 
         For programs that act for many others, such as a gateway: a session costs far less than connections.
         """
-        return AsyncClient(self._seeds, self._credentials, self._trunk)
+        session = AsyncClient(self._seeds, self._credentials, self._trunk)
+        session.history_folder = self.history_folder
+        return session
 
     def _note_busy(self, ids: Sequence[MessageId]) -> None:
         for id_ in ids:
@@ -321,6 +367,9 @@ class AsyncClient(Observer):
         With a `key`, the same holds for all calls that this client's name makes with that key, groups and payload, also
         by other programs and later: the request is executed once, and each call gets the answer of that execution.
         """
+        if self._history is not None:
+            _, answer = self.submit_call(groups, payload, timeout, key=key)
+            return await answer
         enclosed = as_sent(payload) if key is None and type(payload) is bytes else self._enclosed(payload, key)
         driver = self._open
         message, future = self._submit(driver, groups, enclosed)
@@ -331,10 +380,23 @@ class AsyncClient(Observer):
             return call.results()
         return {_name_of(call.only): result}
 
+    def _submit_and_write_down(
+        self, history: HistoryWriter, groups: str | Iterable[str], payload: bytes, timeout: float | None
+    ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
+        """A call of which the history has all: when it was made, and the answer if there was one."""
+        meaning = meaning_of(payload)
+        id_, answer = self._submit_call(groups, as_sent(payload), timeout)
+        if meaning is None:
+            return id_, answer
+        history.called(id_, sender_of(id_), meaning)  # nothing has left yet: that happens when the turn ends
+        return id_, _answer_and_write_down(history, id_, answer, meaning)
+
     def submit_call(
         self, groups: str | Iterable[str], payload: Payload, timeout: float | None = 30.0, *, key: str | None = None
     ) -> tuple[MessageId, Coroutine[Any, Any, dict[str, bytes | None]]]:
         """Like `call`: the message is on its way, and its results are to be awaited."""
+        if self._history is not None and key is None:
+            return self._submit_and_write_down(self._history, groups, _checked(payload), timeout)
         return self._submit_call(groups, self._enclosed(payload, key), timeout)
 
     def _enclosed(self, payload: Payload, key: str | None) -> bytes:
@@ -426,6 +488,22 @@ class AsyncClient(Observer):
         An error of the application is a `QueryError`. A query that got no answer in time can be asked again freely.
         """
         age_ms = 0 if consistency == "linearizable" else _age_ms(consistency, max_age)
+        if self._history is not None and not age_ms:
+            return await self._query_and_write_down(self._history, group, payload, timeout)
+        return await self._query(group, payload, age_ms, timeout)
+
+    async def _query_and_write_down(
+        self, history: HistoryWriter, group: str, payload: Payload, timeout: float | None
+    ) -> bytes | None:
+        """A query without an answer changes nothing, so the history has only those that were answered."""
+        meaning, since_us = meaning_of(_checked(payload)), system().wall_us()
+        answer = await self._query(group, payload, 0, timeout)
+        result = None if meaning is None or answer is None else result_in(answer, meaning)
+        if meaning is not None and result is not None:
+            history.read(self._process.sender, since_us, meaning, result)
+        return answer
+
+    async def _query(self, group: str, payload: Payload, age_ms: int, timeout: float | None) -> bytes | None:
         driver = self._open
         trunk, number = driver.trunk, self._group(group)
         question = payload if type(payload) is bytes else _checked(payload)
@@ -473,6 +551,8 @@ class AsyncClient(Observer):
                 f"a payload of {len(payload)} bytes is over the cluster's limit of {trunk.message_bytes}: "
                 "split it, or send a reference"
             )
+        if process.operations_of is not None:
+            process.refuse_wrong(dst, payload)
         message = process.new_message(dst, payload)
         future: asyncio.Future[None] = driver.loop.create_future()
         process.waiting[message.id] = future
@@ -489,6 +569,7 @@ def connect(
     certs: str | Path | None = None,
     region: str = "local",
     wait: float = 0.0,
+    history: str | Path | None = None,
 ) -> AsyncClient:
     """A client of a running cluster, for programs with an event loop.
 
@@ -502,7 +583,11 @@ def connect(
     `wait` is how many seconds to try if no process answers, as while the cluster starts; without it, that is an error.
     `certs` is a folder of `amcast certs` that holds this client's certificate under its name. Its files, and that of
     the token, are read again for new connections: they can be replaced while the client runs.
+
+    `history` is a folder where the client writes down its calls and queries of a store of objects, for a check of
+    linearizability (docs/geopaxos.md).
     """
     client = AsyncClient(*seeds_and_credentials(where, name, token, token_file, certs, region))
     client.wait_s = wait
+    client.history_folder = None if history is None else Path(history)
     return client

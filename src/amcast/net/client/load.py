@@ -6,6 +6,7 @@ import asyncio
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -20,6 +21,7 @@ from ...workload import Load, LoadClient, Micro
 from ..config import client_config, replica_config
 from ..wire.control import Layout
 from .driver import ClientDriver
+from .history import LoadHistory
 from .observer import Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
 
@@ -50,6 +52,7 @@ class TimedClient(LoadClient):
         self._made_before = {process: 0}  # sender id -> messages under earlier ids
         self.finished = asyncio.Event()
         self.failure: UsageError | None = None  # why it finished early
+        self.history: LoadHistory | None = None
 
     def on_no_id(self, error: UsageError) -> None:
         self.failure = error
@@ -61,6 +64,8 @@ class TimedClient(LoadClient):
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
         self._sent_at.append((len(messages), time.perf_counter_ns()))
+        if self.history is not None:
+            self.history.called(messages)
         super().on_multicast_all(messages, out)
 
     def on_reply(self, sender: ProcessId, reply: Reply) -> list[AppMessage]:
@@ -68,6 +73,8 @@ class TimedClient(LoadClient):
         if completed:
             self._done_at.append((len(completed), time.perf_counter_ns()))
             self._done.extend([message.id for message in completed])
+            if self.history is not None:
+                self.history.done(completed)
             if not self.outstanding and self.is_done:
                 self.finished.set()
         return completed
@@ -105,8 +112,12 @@ async def run_load(
     timeout: float = 600.0,
     progress: Callable[[int], None] | None = None,
     credentials: Credentials | None = None,
+    history: Path | None = None,
 ) -> LoadResult:
-    """All clients in this event loop, each with connections of its own, or spread over a number that they share."""
+    """All clients in this event loop, each with connections of its own, or spread over a number that they share.
+
+    `history`: a folder in which clients write down what they did, where messages are operations on objects.
+    """
     seeds, own = seeds_and_credentials(where)
     credentials = credentials or own
     clients = min(clients, messages)  # a client without a message would never finish
@@ -119,6 +130,8 @@ async def run_load(
             driver = ClientDriver(trunks[index % len(trunks)], _maker(workload, load))
             drivers.append(driver)
             await driver.open(seeds)
+            if history is not None:
+                _write_down(driver, history)
         async with asyncio.TaskGroup() as tasks:  # connecting is not measured
             for trunk in trunks:
                 tasks.create_task(trunk.connect(_CONNECT_S))
@@ -126,6 +139,14 @@ async def run_load(
     finally:
         for driver in drivers:
             await driver.close()
+            if history is not None and isinstance(driver.process, TimedClient) and driver.process.history is not None:
+                driver.process.history.close()
+
+
+def _write_down(driver: ClientDriver, folder: Path) -> None:
+    assert isinstance(driver.process, TimedClient)
+    driver.process.history = LoadHistory(folder)
+    driver.on_results = driver.process.history.told
 
 
 def _maker(workload: Micro, load: Load) -> Callable[[ProcessId, Topology, Layout], TimedClient]:

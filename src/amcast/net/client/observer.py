@@ -21,7 +21,19 @@ import msgspec
 from ...core import AppMessage, GroupId, ProcessId, Timestamp, UsageError
 from ..config import ClusterConfig, load_config, split_address
 from ..security.keyring import Keyring
-from ..wire.control import Delivered, Follow, Gone, Layout, Refused, Status, StatusQuery, cluster_layout
+from ..security.seal import Seal
+from ..wire.control import (
+    Delivered,
+    Follow,
+    Gone,
+    Layout,
+    Placement,
+    PlacementQuery,
+    Refused,
+    Status,
+    StatusQuery,
+    cluster_layout,
+)
 from ..wire.dialer import Channel, RefusedError, ask
 from ..wire.envelope import as_given
 from .trunk import RETRY_S, Credentials, NotWelcomeError, Trunk
@@ -189,6 +201,10 @@ class Observer:
         """How a process is, by its number: those of a group are in `layout.groups`."""
         return await ask(partial(self._trunk.dial, process), StatusQuery(), Status, timeout)
 
+    async def placement(self, process: ProcessId, object: str = "", moves: int = 0, timeout: float = 5.0) -> Placement:
+        """What a process knows of the site of an object; without one, how placement goes there."""
+        return await ask(partial(self._trunk.dial, process), PlacementQuery(object, moves), Placement, timeout)
+
 
 def observe(
     where: Where,
@@ -222,25 +238,28 @@ def seeds_and_credentials(
     region: str = "local",
 ) -> tuple[list[tuple[str, int]], Credentials]:
     """A token never leaves without TLS: whoever listens could use it."""
-    seeds, folder, layout = seeds_of(where)
+    seeds, folder, config = seeds_of(where)
     if certs is not None:
         folder = Path(certs)
     tls = None if folder is None else Keyring(folder, name)
     if tls is None and (token or token_file is not None):
         raise UsageError("a token is not sent without TLS: name a folder of certificates, or leave the token out")
     name = name if tls is None else tls.identity.name
-    return seeds, Credentials(name, token, tls, region, None if token_file is None else Path(token_file), layout)
+    file = None if token_file is None else Path(token_file)
+    if config is None:
+        return seeds, Credentials(name, token, tls, None, region, file)
+    seal = None if tls is not None else Seal.of_client(config, name)
+    return seeds, Credentials(name, token, tls, seal, region, file, cluster_layout(config))
 
 
-def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None, Layout | None]:
+def seeds_of(where: Where) -> tuple[list[tuple[str, int]], Path | None, ClusterConfig | None]:
     """Addresses to try, the folder of certificates where the configuration names one, and where any process might lie
-    about the cluster, its layout."""
+    about the cluster, the configuration itself."""
     if isinstance(where, str) and not where.endswith(".toml"):
         where = where.split(",")
     if isinstance(where, str | Path):
         where = load_config(Path(where))
     if isinstance(where, ClusterConfig):
         folder = None if where.tls is None else where.path(where.tls.folder)
-        layout = cluster_layout(where) if where.survives_liars else None
-        return list(where.addresses().values()), folder, layout
+        return list(where.addresses().values()), folder, where if where.survives_liars else None
     return [split_address(address) for address in where], None, None

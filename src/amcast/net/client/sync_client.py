@@ -121,6 +121,7 @@ def connect_sync(
     certs: str | Path | None = None,
     region: str = "local",
     wait: float = 0.0,
+    history: str | Path | None = None,
 ) -> SyncClient:
     """Like `connect`, for programs without an event loop: the same arguments, and calls that block.
 
@@ -130,5 +131,14 @@ def connect_sync(
     Its event loop runs in a thread of its own.
     """
     return SyncClient(
-        connect(where, name=name, token=token, token_file=token_file, certs=certs, region=region, wait=wait)
+        connect(
+            where,
+            name=name,
+            token=token,
+            token_file=token_file,
+            certs=certs,
+            region=region,
+            wait=wait,
+            history=history,
+        )
     )

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ...core import ProcessId, UsageError
-from ..wire.control import Layout, Status
+from ..wire.control import Layout, Placement, Status
 from .observer import Delivery, Observer, Where, observe
 
 T = TypeVar("T")
@@ -98,6 +98,10 @@ class SyncObserver:
     def status(self, process: ProcessId, timeout: float = 5.0) -> Status:
         """How a process is, by its number, from 0 on in the order of groups and members."""
         return self._call(self._observer.status(process, timeout))
+
+    def placement(self, process: ProcessId, object: str = "", moves: int = 0, timeout: float = 5.0) -> Placement:
+        """What a process knows of the site of an object; without one, how placement goes there."""
+        return self._call(self._observer.placement(process, object, moves, timeout))
 
 
 def observe_sync(

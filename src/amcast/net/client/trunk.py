@@ -7,7 +7,7 @@ at the end of a turn of the event loop leaves in one write, and their STARTs as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,7 @@ class Credentials(msgspec.Struct, frozen=True):
     name: str = "client"
     token: str = ""
     tls: Any = None  # Keyring
+    seal: Any = None  # Seal
     region: str = "local"
     token_file: Path | None = None  # read before each connection, so that another token can be put there
     layout: Layout | None = None  # from a file of the user's own; otherwise a process is asked, and believed
@@ -162,17 +163,18 @@ class Trunk:
         self._tickets[id_] = b""
         self._watch_credentials()
         for process, channel in self._channels.items():
-            channel.say(Attach(id_, self._ticket(id_, process)))
+            channel.say(Attach(id_, self._ticket(id_, process, channel.session)))
         return id_
 
     def _watch_credentials(self) -> None:
         if not self._tasks and self._credentials.has_files:
             self._tasks.append(self._loop.create_task(self._watch_files()))
 
-    def _ticket(self, id_: ProcessId, process: ProcessId) -> bytes:
+    def _ticket(self, id_: ProcessId, process: ProcessId, session: bytes) -> bytes:
+        """`session`: the number of the connection to this process, if it has one."""
         if self._key is None:
             return self._tickets[id_]
-        return self._key.ticket(id_, self.layout.names[process], self._credentials.name)
+        return self._key.ticket(id_, self.layout.names[process], self._credentials.name, session)
 
     async def observe(self, seeds: Sequence[tuple[str, int]]) -> None:
         """Asks any process for the layout of the cluster. That takes no id."""
@@ -213,7 +215,7 @@ class Trunk:
 
     def _use_layout(self, layout: Layout) -> None:
         self._layout = layout
-        self.topology = Topology(layout.groups, (), layout.regions)
+        self.topology = Topology(layout.groups, (), layout.regions, self._credentials.region)
         self.message_bytes, self.members = layout.message_bytes, layout.groups
         self.group_names = {f"g{group}": group for group in layout.groups}
         self.destinations = {name: (group,) for name, group in self.group_names.items()}  # of messages to one group
@@ -309,15 +311,19 @@ class Trunk:
         on_message: OnMessage,
         kind: str,
         client: ProcessId = 0,
-        ticket: bytes = b"",
+        ticket: Callable[[bytes], bytes] = lambda session: b"",
     ) -> Channel:
         """A client's connection speaks for this id; without one, the process gives it a new id."""
         who = self._credentials
         cluster = self._layout.cluster if self._layout is not None else ""
         if who.tls is not None:
             who.tls.refresh()
-        hello = Hello(VERSION, cluster, kind, who.name, None, who.token_now(), client, ticket, who.region)
-        return await dial(address, hello, who.tls, name, on_message)
+        token = who.token_now()
+
+        def hello(session: bytes) -> Hello:
+            return Hello(VERSION, cluster, kind, who.name, None, token, client, ticket(session), who.region)
+
+        return await dial(address, hello, who.tls, name, on_message, who.seal)
 
     async def _keep_up(self, process: ProcessId) -> None:
         """Keeps the connection to one process up for as long as there are sessions."""
@@ -389,11 +395,11 @@ class Trunk:
         stamps = self._credentials.stamps()
         first = next(iter(self._tickets))
         address, name = self.layout.addresses[process], self.layout.names[process]
-        on_message, ticket = partial(self._on_answer, process), self._ticket(first, process)
+        on_message, ticket = partial(self._on_answer, process), partial(self._ticket, first, process)
         channel = await self._dial(address, name, on_message, "client", first, ticket)
         for id_ in self._tickets:
             if id_ != first:
-                channel.say(Attach(id_, self._ticket(id_, process)))
+                channel.say(Attach(id_, self._ticket(id_, process, channel.session)))
         if first not in self._tickets:  # it left while the connection was made
             channel.say(Detach(first))
         else:

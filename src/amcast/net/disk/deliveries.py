@@ -13,14 +13,15 @@ snapshot that covers them (`keep_from`); older ones are dropped, a segment at a 
 is given a state instead of messages. Its log then has a gap: what it held before stays, it goes on after the gap, and
 the node fills the gap from the logs of the other members. A position in a gap is gone for readers until then, and they
 ask another member. A gap stays only if no member has the messages: since all of those that had them lost their disks,
-or since the retention has passed them everywhere. In memory mode there are no files, and only the window is kept.
+or since the retention has passed them everywhere. In memory mode there are no files, and only the window is kept. What
+it holds before a gap stays as well, but the gap is not filled: whoever gave the state has these messages.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class DeliveryLog:
         self._window: list[StampedMessage] = []  # the latest deliveries
         self._window_at: list[int] = []  # the position of each
         self._window_first = self.next
+        self._holes: list[tuple[int, int]] = []  # of the window: only in memory mode it goes on after a gap
         self._window_flushed = 0  # how many of the window's deliveries are flushed
         self._window_bytes = 0  # the size of these
         self._compared: list[StampedMessage] = []  # read ahead, to compare with what is delivered again
@@ -120,11 +122,15 @@ class DeliveryLog:
     def skip_to(self, position: int) -> None:
         """The process was given a state that covers all positions below this one. A log that is behind goes on here.
 
-        What it holds stays. In memory mode it does not.
+        What it holds stays.
         """
         if position <= self.next:
             return
         with self._access:
+            if self._files is None and self._window:
+                self._holes.append((self.next, position))
+                self.next = position
+                return
             if self._files is not None:
                 self._flush_or_raise()
                 self._files.begin_at(position)
@@ -212,6 +218,7 @@ class DeliveryLog:
             self._counted -= cut
             self._window_first = at[0]
             self._window_bytes = size
+            self._holes = [hole for hole in self._holes if hole[1] > at[0]]
 
     def _kept_from(self, next_: int) -> int:
         wanted = max(0, next_ - self._keep)
@@ -268,12 +275,27 @@ class DeliveryLog:
         with self._access:
             if not self.first <= position < self.next:
                 return False
-            return self._files is None or position >= self._window_first or self._files.has(position)
+            if self._files is None:
+                return self._hole_from(position)[0] > position
+            return position >= self._window_first or self._files.has(position)
+
+    def after_hole(self, position: int) -> int:
+        """The lowest position from this one on that is held, or will be. Gaps that are being filled do not count."""
+        with self._access:
+            start, end = self._hole_from(position)
+            return max(self.first, end if start <= position else position)
+
+    def _hole_from(self, position: int) -> tuple[int, int]:
+        """The first hole of the window that ends above this position; the end of the log if there is none."""
+        return next((hole for hole in self._holes if hole[1] > position), (self.next, self.next))
 
     def _read_window(self, position: int, limit_bytes: int) -> tuple[int, list[StampedMessage]]:
         found: list[StampedMessage] = []
         first = bisect_right(self._window_at, position) - 1
-        for index in range(first, len(self._window)):
+        hole, end = self._hole_from(position)
+        if hole <= position:
+            raise PositionGoneError(end)
+        for index in range(first, bisect_left(self._window_at, hole)):
             delivery = self._window[index]
             limit_bytes -= size_of(delivery)
             if limit_bytes < 0 and found:

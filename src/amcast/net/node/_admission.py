@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...core import AppMessage, MessageId, ProcessId
-from ...core.batch import count_messages
 from ...core.ids import SEQ_BITS
 from ..config import Limits
 from ..system import system
@@ -38,39 +37,44 @@ class Admission:
         self._left = Undelivered(limits.open_messages, limits.open_bytes)  # what clients had open when they left
         self._undelivered = (self.forwarded, self._ingress, self._left)
         self._limits = limits
-        self._open: dict[ProcessId, dict[MessageId, tuple[int, int]]] = {}  # connected clients: messages, bytes of each
-        self._accounts: dict[ProcessId, Account] = {}
+        # Connected clients: whose limits count, and what is open, with messages and bytes of each message or batch.
+        self._open: dict[ProcessId, tuple[Account, dict[MessageId, tuple[int, int]]]] = {}
 
     def enter(self, client: ProcessId, account: Account) -> None:
-        self._open[client] = {}
-        self._accounts[client] = account
+        self._open[client] = (account, {})
 
     def leave(self, client: ProcessId) -> None:
         """No reply will reach the client: what it has open is closed by delivery."""
-        opened, account = self._open[client], self._accounts[client]
+        account, opened = self._open[client]
         left = [(id_, count, size) for id_, (count, size) in opened.items()]
         account.probe = None
         self.close(client, list(opened))
-        del self._open[client], self._accounts[client]
+        del self._open[client]
         self._left.keep(left, account)
 
-    def admit(self, messages: Sequence[AppMessage], size: int, account: Account, is_leader: bool) -> list[MessageId]:
-        """Opens the messages, whose payloads have this size together. Returns the ids of those that must wait: BUSY."""
+    def admit(
+        self, messages: Sequence[AppMessage], count: int, size: int, account: Account, is_leader: bool
+    ) -> list[MessageId]:
+        """Opens the messages. Returns the ids of those that must wait: BUSY.
+
+        Together they are so many, when those inside batches are counted too, and their payloads have this size.
+        """
         now_s = system().monotonic_s()
         fairness = self.fairness if is_leader else self._forwarding
         if now_s >= fairness.next_update_s:
             fairness.update(now_s)
         if not is_leader:
             busy = self.forwarded.admit(messages, account)
-        elif self._has_room(count_messages(messages), size, account):
+        elif self._has_room(count, size, account):
             self._open_all(messages, account)
             busy = _NOBODY
         else:
             self._left.forget_old()
             busy = [m.id for m in messages if not self._is_admitted(m, account)]
+        if busy:
+            self.turned_away += len(busy)
         if len(busy) < len(messages):
-            fairness.admitted(account, messages[0].id if not busy else _first_of(messages, busy), now_s)
-        self.turned_away += len(busy)
+            fairness.admitted(account, _first_of(messages, busy) if busy else messages[0].id, now_s)
         return busy
 
     def admit_ingress(self, messages: Sequence[AppMessage], account: Account) -> list[MessageId]:
@@ -95,7 +99,8 @@ class Admission:
         )
 
     def _is_admitted(self, message: AppMessage, account: Account) -> bool:
-        if message.id in self._open.get(message.id >> SEQ_BITS, ()):
+        connected = self._open.get(message.id >> SEQ_BITS)
+        if connected is not None and message.id in connected[1]:
             return True  # the client sends it again
         if message.id in self._left:
             self._open_all((message,), account)  # the client has come back
@@ -111,31 +116,35 @@ class Admission:
         return False
 
     def _open_all(self, messages: Sequence[AppMessage], account: Account) -> None:
+        connected, left = self._open, self._left
+        all_messages = all_bytes = 0
         for message in messages:
             id_, count, size = message.id, message.count, len(message.payload)
-            client = id_ >> SEQ_BITS
-            opened = self._open.get(client)
-            if opened is None:
-                self._left.keep([(id_, count, size)], account)
-            elif id_ not in opened:
-                if self._left.messages:
-                    self._left.drop(id_)
+            found = connected.get(id_ >> SEQ_BITS)
+            if found is None:
+                left.keep([(id_, count, size)], account)
+                continue
+            holder, opened = found
+            if id_ not in opened:
+                if left.messages:
+                    left.drop(id_)
                 opened[id_] = (count, size)
-                holder = self._accounts[client]
                 holder.open_messages += count
                 holder.open_bytes += size
-                self.open_messages += count
-                self.open_bytes += size
+                all_messages += count
+                all_bytes += size
+        self.open_messages += all_messages
+        self.open_bytes += all_bytes
 
     def close(self, client: ProcessId, ids: Sequence[MessageId]) -> None:
         """The client is told that these are delivered."""
-        opened, account = self._open[client], self._accounts[client]
+        account, opened = self._open[client]
         messages = bytes_ = 0
         for id_ in ids:
-            found = opened.pop(id_, None)
-            if found is not None:
-                messages += found[0]
-                bytes_ += found[1]
+            if id_ in opened:
+                count, size = opened.pop(id_)
+                messages += count
+                bytes_ += size
                 if id_ == account.probe:
                     self.fairness.ended(account, system().monotonic_s())
         account.open_messages -= messages
@@ -145,8 +154,8 @@ class Admission:
 
     def clear(self) -> None:
         """This process no longer leads: the next leader counts the messages, and replies."""
-        for client, opened in self._open.items():
-            self._accounts[client].probe = None
+        for client, (account, opened) in self._open.items():
+            account.probe = None
             self.close(client, list(opened))
         self._left.clear()
 

@@ -103,7 +103,7 @@ class Backfill:
             if start <= position < end:
                 found = _after(self._lost, position)
                 return found if found > position else None
-        return self._deliveries.first
+        return self._deliveries.after_hole(position)
 
     def is_in_doubt(self, position: int) -> bool:
         """The log misses it, and it may be long until enough members tell it alike."""

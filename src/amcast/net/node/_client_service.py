@@ -22,6 +22,7 @@ from ..wire.control import (
     Detach,
     Follow,
     Hello,
+    PlacementQuery,
     Query,
     Renew,
     Renewed,
@@ -143,7 +144,7 @@ class ClientService:
                 self._on_detach(message)
             case ResultsQuery():
                 self._on_results_query(message)
-            case Query() | Follow() | Unfollow() | StatusQuery():
+            case Query() | Follow() | Unfollow() | StatusQuery() | PlacementQuery():
                 self._observer.take(message)
             case IngressMessage():
                 self._on_ingress(message)
@@ -169,8 +170,8 @@ class ClientService:
             self._node.forget_client(client, self)
 
     def _on_attach(self, message: Attach) -> None:
-        tickets = self._server.security.tickets
-        if (problem := tickets.problem_with(message.client, self._name, message.ticket)) is not None:
+        tickets, session = self._server.security.tickets, self._connection.session_number
+        if (problem := tickets.problem_with(message.client, self._name, message.ticket, session)) is not None:
             self._connection.refuse(problem)
         elif (problem := self._node.clients.problem_with_one_more(self.account)) is not None:
             self._connection.refuse(problem, elsewhere=True, cause=Cause.BUDGET)
@@ -204,7 +205,7 @@ class ClientService:
             return
         self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
-        size = 0
+        count = size = 0
         for each in message.messages:
             if (
                 each.count != 1
@@ -218,8 +219,9 @@ class ClientService:
                 if problem is not None:
                     self._connection.refuse(problem)
                     return
+            count += each.count
             size += len(each.payload)
-        busy = self._node.admission.admit(message.messages, size, self.account, self._node.process.is_leader)
+        busy = self._node.admission.admit(message.messages, count, size, self.account, self._node.process.is_leader)
         if busy:
             self._say_busy(busy)
             message = _without(message, set(busy))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..security.keyring import Keyring
+from ..security.seal import Seal
 from ..security.tls import PeerError
 from ..wire.control import Hello
 from ..wire.dialer import Conversation, LostError, RefusedError, converse, dial
@@ -27,10 +28,13 @@ class Address(NamedTuple):
 
 
 class Members:
-    def __init__(self, members: list[Address], hello: Callable[[], Hello], tls: Keyring | None) -> None:
+    def __init__(
+        self, members: list[Address], hello: Callable[[], Hello], tls: Keyring | None, seal: Seal | None = None
+    ) -> None:
         self.all = members
         self._hello = hello
         self._tls = tls
+        self._seal = seal
 
     def converse(self, member: Address) -> AbstractAsyncContextManager[Conversation]:
-        return converse(partial(dial, member.address, self._hello(), self._tls, member.name))
+        return converse(partial(dial, member.address, self._hello(), self._tls, member.name, seal=self._seal))

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..security.access import Rights
-from ..wire.control import DECODE_ERRORS, Follow, Observation, Query, StatusQuery, Unfollow, observation_decoder
-from ..wire.framing import Frame
+from ..wire.control import (
+    DECODE_ERRORS,
+    Follow,
+    Observation,
+    PlacementQuery,
+    Query,
+    StatusQuery,
+    Unfollow,
+    observation_decoder,
+)
+from ..wire.framing import Frame, frame
 from ._accounts import Account
+from ._placement import placement_answer
 from ._refusals import Cause
 
 if TYPE_CHECKING:
@@ -38,8 +50,19 @@ class ObserverService:
                 self._server.followers.discard(self._connection)
             case Query():
                 self._server.queries.take(self._connection, self._account, self._rights, message)
+            case PlacementQuery():
+                self._on_placement(message)
             case StatusQuery():
                 self._connection.send_frame(self._server.status_frame(), is_owed=True)
+
+    def _on_placement(self, message: PlacementQuery) -> None:
+        """Names of objects and reasons are what operations say, so that whoever may follow the group may read them."""
+        node = self._server.node
+        if not self._rights.may_follow(node.group):
+            self._connection.refuse(f"this client has no right to follow g{node.group}")
+        else:
+            answer = placement_answer(self._server, message)
+            self._connection.send_frame(frame(msgspec.msgpack.encode(answer)), is_owed=True)
 
     def _on_follow(self, message: Follow) -> None:
         group, node, refuse = message.group, self._server.node, self._connection.refuse

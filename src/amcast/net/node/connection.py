@@ -21,6 +21,7 @@ from ...core.codec import FRAME_LIMIT
 from ..layout import difference
 from ..security.access import Rights
 from ..security.identity import Kind
+from ..security.seal import Session
 from ..security.tls import PeerError
 from ..wire.acceptor import Caller
 from ..wire.control import (
@@ -40,6 +41,7 @@ from ..wire.control import (
     hello_decoder,
 )
 from ..wire.framing import Frame, FrameProtocol, frame, ignore
+from ..wire.sealed import SealedProtocol
 from ..wire.send_buffer import SendBuffer
 from ._accounts import Account
 from ._client_service import ClientService
@@ -79,6 +81,15 @@ class Connection(FrameProtocol, Caller):
         self._held = 0  # bytes of a buffer for a large frame, as they are counted
 
     # -- life
+
+    def protocol(self) -> asyncio.BaseProtocol:
+        seal = self._server.security.seal
+        if seal is None:
+            return self
+        return SealedProtocol(self, seal.accept(), lambda session: None, self._on_broken_seal)
+
+    def _on_broken_seal(self, error: PeerError, data: bytes) -> None:
+        self.refuse(str(error), cause=Cause.HANDSHAKE)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -147,9 +158,23 @@ class Connection(FrameProtocol, Caller):
         found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         return found
 
+    @property
+    def session(self) -> Session | None:
+        """Of a sealed connection: who is at the other end."""
+        assert self._transport is not None
+        found: Session | None = self._transport.get_extra_info("session")
+        return found
+
+    @property
+    def session_number(self) -> bytes:
+        return b"" if self.session is None else self.session.number
+
     def _on_failure(self, error: Exception) -> None:
-        """What nobody foresaw. A process is believed, so the state of this one may be wrong; a client is not."""
-        if self._is_process:
+        """What nobody foresaw. A process is believed, so the state of this one may be wrong; a client is not.
+
+        Where processes may lie, one that only asks, and so changes no state, is believed as little as a client.
+        """
+        if self._is_process and (self.peer is not None or not self._server.config.survives_liars):
             self._server.fail(error)
         else:
             self.refuse(f"this frame can't be handled: {type(error).__name__}", cause=Cause.FAILURE)
@@ -253,9 +278,11 @@ class Connection(FrameProtocol, Caller):
         else:
             self.refuse("HELLO is from neither a process nor a client")
 
-    def _problem_with_certificate(self, kind: Kind, name: str) -> str | None:
-        """With TLS, the name in HELLO must be the one in the certificate."""
-        tls = self._server.security.tls
+    def _problem_with_identity(self, kind: Kind, name: str) -> str | None:
+        """The name in HELLO must be the one that was proved, by a certificate or at the handshake of a seal."""
+        tls, session = self._server.security.tls, self.session
+        if session is not None and (session.peer.kind, session.peer.name) != (kind, name):
+            return f"this connection is one of {session.peer}, not of {kind} '{name[:64]}'"
         try:
             if tls is not None:
                 self.ends_s = tls.expect(self.ssl_object, kind, name)
@@ -270,7 +297,7 @@ class Connection(FrameProtocol, Caller):
             self.refuse(f"this is cluster '{self._server.config.cluster}', not '{hello.cluster[:100]}'")
         elif hello.name not in ids or hello.name == self._node.name:
             self.refuse(f"no other process of this cluster is called '{hello.name[:100]}'")
-        elif (problem := self._problem_with_certificate("process", hello.name)) is not None:
+        elif (problem := self._problem_with_identity("process", hello.name)) is not None:
             self.refuse(problem)
         elif hello.member is None:
             self.refuse(f"{hello.name} does not say how far it has got")
@@ -336,7 +363,7 @@ class Connection(FrameProtocol, Caller):
         account = self._open_account(hello, rights)
         if not rights.may_send_anything:
             self.refuse("this client may send to no group, so it gets no id: it may observe (`amcast.observe`)")
-        elif hello.client and (problem := tickets.problem_with(hello.client, hello.name, hello.ticket)) is not None:
+        elif hello.client and (problem := self._problem_with_ticket(hello)) is not None:
             self.refuse(problem)
         elif (problem := self._node.clients.problem_with_one_more(account)) is not None:
             self.refuse(problem, elsewhere=True, cause=Cause.BUDGET)
@@ -352,6 +379,10 @@ class Connection(FrameProtocol, Caller):
             ticket = tickets.issue(id_, hello.name)
             self._accept(Welcome(self._node.name, id_, ticket, server.layout, tickets.life_s))
             self.client.enter(id_)
+
+    def _problem_with_ticket(self, hello: Hello) -> str | None:
+        tickets = self._server.security.tickets
+        return tickets.problem_with(hello.client, hello.name, hello.ticket, self.session_number)
 
     def _welcome_observer(self, hello: Hello) -> None:
         server = self._server
@@ -370,7 +401,7 @@ class Connection(FrameProtocol, Caller):
         rights = self._server.security.access.check(hello.token)
         if hello.cluster and hello.cluster != cluster:
             self.refuse(f"this is cluster '{cluster}', not '{hello.cluster[:100]}'")
-        elif (problem := self._problem_with_certificate("client", hello.name)) is not None:
+        elif (problem := self._problem_with_identity("client", hello.name)) is not None:
             self.refuse(problem)
         elif rights is None:
             self.refuse("this token is not known here: ask for one (`amcast token add`)")
@@ -402,7 +433,7 @@ class Connection(FrameProtocol, Caller):
             self.refuse(f"no process of this cluster is called '{hello.name[:100]}'")
         elif not self._server.may_read(hello.name):
             self.refuse(f"{hello.name} is no member of this group")
-        elif (problem := self._problem_with_certificate("process", hello.name)) is not None:
+        elif (problem := self._problem_with_identity("process", hello.name)) is not None:
             self.refuse(problem)
         else:
             self.identity, self._is_process = f"{hello.name}, reading", True
@@ -415,7 +446,7 @@ class Connection(FrameProtocol, Caller):
         self._timeout.cancel()
         if self.number >= 0:
             self._server.budget.introduce(self)
-        if self._is_process and self._server.security.tls is not None:
+        if self._is_process and self._server.security.knows_processes:
             self._server.budget.expect_processes((self.address,))
 
     def _accept(self, welcome: Welcome) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..security.keyring import Keyring
+from ..security.seal import Seal
 from ..security.tls import PeerError
 from ..wire.control import Hello, Lost, mark
 from ..wire.dialer import Channel, LostError, RefusedError, dial
@@ -58,12 +59,14 @@ class Link:
         buffer: SendBuffer,
         listener: Listener,
         report: Callable[[str], None],
+        seal: Seal | None = None,
     ) -> None:
         self.name = name
         self.buffer = buffer
         self._address = address
         self._hello = hello
         self._tls = tls
+        self._seal = seal
         self._listener = listener
         self._report = report
         self._last_news = ""
@@ -115,7 +118,7 @@ class Link:
 
     async def _dial(self) -> Channel:
         hellos = self._hellos
-        channel = await dial(self._address, self._hello(), self._tls, self.name)
+        channel = await dial(self._address, self._hello(), self._tls, self.name, seal=self._seal)
         if hellos != self._hellos:
             channel.abort()
             raise ConnectionError("this process has become another incarnation meanwhile")

@@ -70,6 +70,7 @@ class Node(Outbox):
         spec = config.spec()
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
+        self._objects_of = spec.objects_of
         self.client_messages = spec.client_messages
         self.process = spec.build(self.id, self.topology, config.replica_config(), rng)
         self.signer: Signer | None = None  # where the protocol survives liars
@@ -257,10 +258,12 @@ class Node(Outbox):
             self._leads = self.process.is_leader
             if not self._leads:
                 self.admission.clear()
-        self.records.commit()
+        writes = self.barrier.writes
+        if writes:
+            self.records.commit()
         self._flush()
         self.deliveries.flush()  # last, since nobody waits for it: the records could deliver the messages again
-        if self.barrier.writes:
+        if writes:
             waiting = self.barrier.waiting_bytes + self.deliveries.unflushed_bytes
             if waiting > self._undurable_max or not self.takes_input:
                 self._regulate(waiting)
@@ -291,12 +294,14 @@ class Node(Outbox):
         """All that was sent in this turn leaves, in one write to each receiver."""
         if self.trace is not None:
             self.trace.flush()  # first: if the node is killed, its trace explains whatever others received from it
-        replying, self._replying = self._replying, []
-        for channel in replying:
-            channel.send_replies()
-        dirty, self._dirty = self._dirty, []
-        for buffer in dirty:
-            buffer.flush()
+        if self._replying:
+            replying, self._replying = self._replying, []
+            for channel in replying:
+                channel.send_replies()
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for buffer in dirty:
+                buffer.flush()
 
     # -- effects
 
@@ -346,10 +351,10 @@ class Node(Outbox):
             self._transmit((to,), data)
 
     def _transmit(self, to: Sequence[ProcessId], data: bytes) -> None:
-        framed = frame(data)
+        framed, links = frame(data), self.links
+        self.messages_out += len(to)
         for receiver in to:
-            self.messages_out += 1
-            link = self.links.get(receiver)
+            link = links.get(receiver)
             if link is not None:
                 if link.add(framed):
                     if self._is_quiet and receiver == to[0]:
@@ -438,6 +443,7 @@ class Node(Outbox):
 
     def announce(self, message: AppMessage) -> None:
         if self.trace is not None:
+            self._trace_objects((message,))
             self.trace.multicast_all((message,), system().wall_us())
 
     def deliver(self, position: int, message: AppMessage, final_ts: Timestamp | None) -> None:
@@ -465,7 +471,8 @@ class Node(Outbox):
                 first += message.count
             return
         self.admission.on_delivered(batch)
-        self._trace_deliveries(first, batch)
+        if self.trace is not None:
+            self._trace_deliveries(first, batch)
         self.deliveries.extend(batch)
         if self.application is not None:
             self._apply(first, batch)
@@ -568,8 +575,17 @@ class Node(Outbox):
 
     def _trace_handed_over(self, messages: Sequence[AppMessage]) -> None:
         assert self.trace is not None and self._client_trace is not None
+        self._trace_objects(messages)
         self.trace.multicast_all(messages, system().wall_us())
         self._client_trace.heard(messages, self.clients.channels)
+
+    def _trace_objects(self, messages: Sequence[AppMessage]) -> None:
+        """Where messages are operations on objects."""
+        objects_of = self._objects_of
+        if objects_of is not None:
+            assert self.trace is not None
+            for message in messages:
+                self.trace.touches(message.id, objects_of(message), system().wall_us())
 
     def _trace_deliveries(self, first: int, batch: Sequence[tuple[AppMessage, Timestamp | None]]) -> None:
         if self.trace is not None:

@@ -195,7 +195,7 @@ class NodeServer:
         node, addresses = self.node, self.config.addresses()
         others = [peer for peer in node.topology.members(node.group) if peer != node.id]
         members = [Address(node.topology.name(peer), addresses[peer]) for peer in others]
-        return Members(members, self._reader_hello, self.security.tls)
+        return Members(members, self._reader_hello, self.security.tls, self.security.seal)
 
     def _reader_hello(self) -> Hello:
         return Hello(VERSION, self.config.cluster, "reader", self.node.name)
@@ -208,7 +208,7 @@ class NodeServer:
         buffer = LinkBuffer(limit, delay, lambda: node.records.synced) if is_durable else SendBuffer(limit, delay)
         node.links[process] = buffer
         address = self.config.addresses()[process]
-        return Link(peer, address, self._hello, self.security.tls, buffer, self, logger.info)
+        return Link(peer, address, self._hello, self.security.tls, buffer, self, logger.info, self.security.seal)
 
     def _hello(self) -> Hello:
         member = Member(self.config.id, self.data_layout, self.folder.life(self._records_found))

@@ -183,7 +183,7 @@ class Tickets:
         ends_s = _now_s() + self.life_s if self.life_s else 0
         return self._sign(client_id, name, ends_s.to_bytes(_TIME_BYTES, "big"))
 
-    def problem_with(self, client_id: int, name: str, ticket: bytes) -> str | None:
+    def problem_with(self, client_id: int, name: str, ticket: bytes, session: bytes = b"") -> str | None:
         ends = ticket[:_TIME_BYTES]
         is_id = 0 <= client_id < CLIENT_ID_LIMIT  # a client may send anything
         if not is_id or not hmac.compare_digest(self._sign(client_id, name, ends), ticket):

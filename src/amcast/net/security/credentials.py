@@ -15,6 +15,7 @@ from ..system import Stamp, system
 from ._files import SECRET_FILE
 from .access import Access, Tickets
 from .keyring import Keyring
+from .seal import Seal
 from .signing import SignedTickets, Signer, Verifier, load_signer, verifier_of
 
 
@@ -29,6 +30,7 @@ class ProcessCredentials:
         )
         self.signer: Signer | None = None  # where others may lie
         self.verifier: Verifier | None = None
+        self.seal: Seal | None = None  # where others may lie, and there is no TLS
         if config.tls is not None:
             folder = config.path(config.tls.folder)
             self.tls = Keyring(folder, name, on_refused)
@@ -39,6 +41,12 @@ class ProcessCredentials:
         if config.survives_liars:
             self.signer, self.verifier = load_signer(config, name), verifier_of(config)
             self.tickets = SignedTickets(config.id, name)
+            self.seal = None if self.tls is not None else Seal.of_process(config, name, self.signer)
+
+    @property
+    def knows_processes(self) -> bool:
+        """Whether a process proves who it is. Otherwise its word is taken for it."""
+        return self.tls is not None or self.seal is not None
 
     @property
     def may_change(self) -> bool:

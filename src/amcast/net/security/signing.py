@@ -48,7 +48,8 @@ _PATH_MAX = 8 * _PLACE * _HASH
 SIGNED_MAX = 1 << 8 * _PLACE  # messages under one signature
 _NOBODY = bytes(_HASH)
 _ROOTS_MAX = 10_000
-_SAID, _TICKET = b"amcast said\0", b"amcast ticket\0"  # what is signed for one purpose is of no use for the other
+# What is signed for one purpose is of no use for another.
+_SAID, _TICKET, _LINK = b"amcast said\0", b"amcast ticket\0", b"amcast link\0"
 _SLOW = 256  # rounds of scrypt: half a millisecond, and 256 KB of memory
 
 
@@ -57,10 +58,14 @@ class Signer:
 
     def __init__(self, cluster_id: str, key: Ed25519PrivateKey) -> None:
         self._key = key
-        self._said = _prefix(_SAID, cluster_id)
+        self._said, self._link = _prefix(_SAID, cluster_id), _prefix(_LINK, cluster_id)
 
     def sign(self, data: bytes) -> bytes:
         return self._key.sign(self._said + data)
+
+    def prove_link(self, data: bytes) -> bytes:
+        """At the beginning of a connection (`seal.py`)."""
+        return self._key.sign(self._link + data)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -87,9 +92,9 @@ class ClientKey:
     def forget_id(self, id_: ProcessId) -> None:
         self._numbers.pop(id_, None)
 
-    def ticket(self, id_: ProcessId, process: str, name: str) -> bytes:
-        """Proves the id to this process alone: whoever gets it can't use it elsewhere."""
-        signature = self._key.sign(self._ticket + _ticket_part(process, name, id_))
+    def ticket(self, id_: ProcessId, process: str, name: str, session: bytes = b"") -> bytes:
+        """Proves the id to this process, and on this connection if it has a number: it is of no use elsewhere."""
+        signature = self._key.sign(self._ticket + _ticket_part(process, name, id_, session))
         return self._public + self._numbers[id_] + signature
 
     def sign_all(self, said: Sequence[tuple[ProcessId, bytes]]) -> list[bytes]:
@@ -106,10 +111,7 @@ class ClientKey:
 
 
 def _leaf(data: bytes) -> bytes:
-    """Messages may be large: processors have instructions for this hash."""
-    hashed = sha256(b"\0")
-    hashed.update(data)
-    return hashed.digest()[:_HASH]
+    return sha256(b"\0" + data).digest()[:_HASH]
 
 
 def _above(left: bytes, right: bytes) -> bytes:
@@ -189,14 +191,14 @@ class SignedTickets:
     def issue(self, client_id: ProcessId, name: str) -> bytes:
         return b""
 
-    def problem_with(self, client_id: ProcessId, name: str, ticket: bytes) -> str | None:
-        return None if self._is_good(client_id, name, ticket) else "the ticket does not prove this client id"
+    def problem_with(self, client_id: ProcessId, name: str, ticket: bytes, session: bytes = b"") -> str | None:
+        return None if self._is_good(client_id, name, ticket, session) else "the ticket does not prove this client id"
 
-    def _is_good(self, client_id: ProcessId, name: str, ticket: bytes) -> bool:
+    def _is_good(self, client_id: ProcessId, name: str, ticket: bytes, session: bytes) -> bool:
         if not PROCESS_ID_LIMIT <= client_id < CLIENT_ID_LIMIT:  # a client may send anything
             return False
         owner, signature = ticket[:OWNER_BYTES], ticket[OWNER_BYTES:]
-        signed = self._ticket + _ticket_part(self._process, name, client_id)
+        signed = self._ticket + _ticket_part(self._process, name, client_id, session)
         return _is_signed_by(owner[:KEY_BYTES], signed, signature) and client_id_of(owner) == client_id
 
 
@@ -221,6 +223,10 @@ def load_signer(config: ClusterConfig, name: str) -> Signer:
 
 def verifier_of(config: ClusterConfig) -> Verifier:
     return Verifier(config.id, {id_: public_key_of(config, name) for name, id_ in config.ids().items()})
+
+
+def is_link_proof(cluster_id: str, public: bytes, data: bytes, proof: bytes) -> bool:
+    return _is_signed_by(public, _prefix(_LINK, cluster_id) + data, proof)
 
 
 def public_key_of(config: ClusterConfig, name: str) -> bytes:
@@ -257,8 +263,9 @@ def _prefix(purpose: bytes, cluster_id: str) -> bytes:
     return purpose + len(name).to_bytes(2, "big") + name
 
 
-def _ticket_part(process: str, name: str, client_id: ProcessId) -> bytes:
-    return client_id.to_bytes(8, "big") + process.encode() + b"\0" + name.encode(errors="replace")
+def _ticket_part(process: str, name: str, client_id: ProcessId, session: bytes) -> bytes:
+    named = client_id.to_bytes(8, "big") + len(session).to_bytes(1, "big") + session + process.encode()
+    return named + b"\0" + name.encode(errors="replace")
 
 
 def _is_signed_by(public: bytes, data: bytes, signature: bytes) -> bool:

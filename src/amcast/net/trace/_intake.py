@@ -14,11 +14,13 @@ import numpy as np
 
 from ...core import GroupId, ProcessId, UsageError
 from ...core.ids import GROUP_ID_LIMIT
-from ...trace import NULL, Deliveries, Fault, Multicasts, RunInfo, Tables, WireRows
+from ...trace import NULL, Deliveries, Fault, Multicasts, Objects, RunInfo, Tables, WireRows
+from ...trace.operations import NO_OPERATIONS, Operations
 from ...trace.packing import WIRE
 from ...trace.run import Int32s, row_type
 from ...trace.schema import CRASH, RESTART, RESTORED, process_name
 from ._deliveries import CollectedDeliveries, delivery_columns
+from ._histories import Histories
 from ._multicasts import Ids, joined, merged, multicasts_of
 from ._rawfile import Boot, RawFile, Rows, raw_files
 from ._rawformat import (
@@ -30,8 +32,10 @@ from ._rawformat import (
     MULTICAST_RUN,
     OPEN,
     STATE,
+    TOUCHES,
     Dropped,
     Header,
+    Touches,
 )
 from .clients import CAME, LEFT, ClientEnds, ClientWord
 from .evidence import Expect, Found, Table, dropped_evidence, missing_evidence
@@ -64,13 +68,18 @@ class CollectReport:
 class Intake:
     """Each `take` reads what was written since the last one."""
 
-    def __init__(self, folder: Path, expect: Expect) -> None:
+    def __init__(self, folder: Path, expect: Expect, histories: Path | None = None) -> None:
+        """`histories`: where clients wrote down what they did. It is taken in at the end."""
         self.report = CollectReport()
+        self._histories = histories
+        self._unproven: dict[str, str] = {}
         self._expect = expect
         self._folder = folder
         self._files: dict[str, RawFile] = {}
         self._delivered: dict[ProcessId, CollectedDeliveries] = {}
         self._multicast_ids = Ids()
+        self._touching = Ids()  # messages of which it is known which objects they touch
+        self._touches: list[tuple[int, int]] = []  # messages and objects that were read in this step
         self._sent = np.zeros(0, np.int64)  # sender * GROUP_ID_LIMIT + group, each pair once
         self._kinds = _Kinds()
         self._boots: dict[ProcessId, dict[int, Boot]] = {}  # by their numbers
@@ -90,7 +99,8 @@ class Intake:
         self.report = replace(self.report, missing=tuple(missing))
         regions = {str(client): region for client, region in self._clients.regions().items()}
         extra = {**info.extra, "regions": {**info.extra.get("regions", {}), **regions}}
-        return msgspec.structs.replace(info, missing=(*info.missing, *missing), extra=extra)
+        unproven = {**info.unproven, **self._unproven}
+        return msgspec.structs.replace(info, missing=(*info.missing, *missing), unproven=unproven, extra=extra)
 
     def dropped(self, info: RunInfo) -> tuple[str, ...]:
         """What was dropped before it was taken in, so far, in words."""
@@ -120,6 +130,7 @@ class Intake:
             multicasts = self._take_multicasts()
             wire = self._take_wire()
             faults += self._take_faults()
+            objects = self._take_objects()
             faults += self._restarts(is_last)
             if is_last:
                 faults += self._close()
@@ -132,7 +143,9 @@ class Intake:
             column -= epoch
         wire.received_us[wire.received_us != NULL] -= epoch
         by_time = sorted(faults, key=lambda fault: fault.t_us)
-        return Tables(multicasts, deliveries, wire, [replace(fault, t_us=fault.t_us - epoch) for fault in by_time])
+        moved = [replace(fault, t_us=fault.t_us - epoch) for fault in by_time]
+        operations = self._take_operations(epoch) if is_last else NO_OPERATIONS
+        return Tables(multicasts, deliveries, wire, moved, operations=operations, objects=objects)
 
     def _discover(self, is_last: bool) -> None:
         found: dict[tuple[ProcessId, int, int], list[RawFile]] = {}
@@ -230,6 +243,10 @@ class Intake:
                     continue
                 if abs(t_us) >= _TIME_LIMIT:
                     raise file.damaged(f"{t_us} is no time")
+                if what == TOUCHES:
+                    touches = _decode(file, detail.encode(), Touches)
+                    self._touches += [(touches.message, each) for each in touches.objects]
+                    continue
                 if what in (CAME, LEFT):
                     word = _decode(file, detail.encode(), ClientWord)
                     self._clients.take(file.process, file.boot, t_us, what, word)
@@ -237,6 +254,23 @@ class Intake:
                     faults.append(Fault(file.process, t_us, what, detail))
                 self._boots[file.process][file.boot].saw(np.array([t_us]))
         return faults
+
+    def _take_objects(self) -> Objects:
+        """Every process that hears of a message from its sender says which objects it touches: each counts once."""
+        pairs = np.unique(np.array(self._touches, np.int64).reshape(-1, 2), axis=0)
+        self._touches = []
+        pairs = pairs[~self._touching.has(pairs[:, 0])]
+        self._touching.add(pairs[:, 0])
+        return Objects(pairs[:, 0].copy(), pairs[:, 1].copy())
+
+    def _take_operations(self, epoch_us: int) -> Operations:
+        if self._histories is None:
+            return NO_OPERATIONS
+        histories = Histories(self._histories, epoch_us)
+        unrecorded = 0 if histories.is_empty else histories.unrecorded(self._multicast_ids.all())
+        if unrecorded:
+            self._unproven["linearizability"] = f"operations that no client wrote down: {unrecorded:,}"
+        return histories.columns()
 
     def _restarts(self, is_last: bool) -> list[Fault]:
         """A crash and a restart for each new boot, once it has rows, which say when; at the end, without."""

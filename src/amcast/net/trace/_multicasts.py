@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -119,6 +119,10 @@ class Ids:
         apart = starts[1:] > stops[:-1]
         self._starts = starts[np.concatenate((np.ones(1, np.bool_), apart))[: len(starts)]]
         self._stops = stops[np.concatenate((apart, np.ones(1, np.bool_)))[: len(stops)]]
+
+    def all(self) -> Iterator[int]:
+        for start, stop in zip(self._starts.tolist(), self._stops.tolist(), strict=True):
+            yield from range(start, stop)
 
     @property
     def ranges(self) -> int:

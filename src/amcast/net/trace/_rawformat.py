@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import re
 from struct import Struct
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ...core import GroupId, ProcessId
+from ...core import GroupId, MessageId, ProcessId
 from ...trace.packing import MULTICAST, PROCESS_DELIVERY, Row
 
 MULTICAST_RUN: Row = (*MULTICAST, ("grp", "<i4"), ("left", "<i4"), ("count", "<i4"))
@@ -38,6 +38,7 @@ STATE = 2  # a kind in `deliveries`, beside final and optimistic: a state that c
 # Words in `faults` that do not go into the run.
 IDLE = "idle"  # boots before this one that ended before the process took part in anything
 DROPPED = "dropped"  # which of the oldest segments were removed on purpose: a `Dropped`
+TOUCHES = "touches"  # which objects a message reads or writes: a `Touches`. Written before the multicast itself
 
 FLUSH_ORDER = ("kinds", "wire", "faults", "multicasts", "deliveries")
 
@@ -74,6 +75,11 @@ class Dropped(msgspec.Struct, frozen=True):
     boot: int
     segment: int
     limit: str  # in words: "the limit of 1 GB"
+
+
+class Touches(msgspec.Struct, frozen=True, array_like=True):
+    message: Annotated[MessageId, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    objects: list[Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]]  # by their numbers
 
 
 def segment_of(name: str) -> tuple[str, ProcessId, int, int] | None:

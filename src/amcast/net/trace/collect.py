@@ -30,9 +30,15 @@ from .evidence import Boots, Expect, Expected
 __all__ = ["Boots", "CollectReport", "Collector", "Describe", "Expect", "Expected", "collect"]
 
 
-def collect(raw_folder: str | Path, out_folder: str | Path, describe: Describe, expect: Expect = dict) -> CollectReport:
-    """Writes the run `out_folder`, whole or not at all."""
-    intake = Intake(Path(raw_folder), expect)
+def collect(
+    raw_folder: str | Path,
+    out_folder: str | Path,
+    describe: Describe,
+    expect: Expect = dict,
+    histories: Path | None = None,
+) -> CollectReport:
+    """Writes the run `out_folder`, whole or not at all. `histories`: what clients wrote down (`history.py`)."""
+    intake = Intake(Path(raw_folder), expect, histories)
     tables = intake.take(is_last=True)
     write_run(out_folder, intake.description(describe), tables)
     return intake.report
@@ -45,9 +51,14 @@ class Collector:
     """
 
     def __init__(
-        self, raw_folder: str | Path, out_folder: str | Path, describe: Describe, expect: Expect = dict
+        self,
+        raw_folder: str | Path,
+        out_folder: str | Path,
+        describe: Describe,
+        expect: Expect = dict,
+        histories: Path | None = None,
     ) -> None:
-        self._intake = Intake(Path(raw_folder), expect)
+        self._intake = Intake(Path(raw_folder), expect, histories)
         self._describe = describe
         self._info = describe(())
         self._run = GrowingRun(out_folder, self._info)

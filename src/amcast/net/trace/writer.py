@@ -40,7 +40,9 @@ from ._rawformat import (
     MULTICAST_RUN,
     ROTATED,
     STATE,
+    TOUCHES,
     Header,
+    Touches,
 )
 from ._retention import Bounds, Retention
 
@@ -111,6 +113,10 @@ class TraceWriter:
             else:
                 for each in unpack(message):
                     self.multicast(each.id, each.sender, each.seq, each.dst, t_us, len(each.payload))
+
+    def touches(self, msg: MessageId, objects: Sequence[int], t_us: int) -> None:
+        """The message reads or writes these objects. Said before its multicast."""
+        self.fault(TOUCHES, msgspec.json.encode(Touches(msg, list(objects))).decode(), t_us)
 
     def delivery(self, pos: int, msg: MessageId, kind: int, ts: int | None, t_us: int) -> None:
         self._deliveries.append(_pack_deliveries(pos, msg, kind, NULL if ts is None else ts, t_us, 1))

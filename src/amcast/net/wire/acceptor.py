@@ -25,6 +25,10 @@ class Caller:
     accepted: socket.socket | None = None  # until the connection is made
     _transport: asyncio.Transport | None = None  # from then on
 
+    def protocol(self) -> asyncio.BaseProtocol:
+        """Who takes what comes: this object itself, or somebody in between."""
+        return cast(asyncio.BaseProtocol, self)
+
     def never_made(self, error: OSError) -> None:
         """The connection ended before it was made: neither `connection_made` nor `connection_lost` is called."""
 
@@ -112,7 +116,7 @@ class Acceptor:
         timeout = self._handshake_s if self.tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: cast(asyncio.BaseProtocol, caller),
+                caller.protocol,
                 accepted,
                 ssl=self.tls,
                 ssl_handshake_timeout=timeout,

@@ -18,6 +18,7 @@ import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId
 from ...protocols import Reply, Start
+from ...protocols.geopaxos.placer import ObjectPlacement, PlacementStatus
 from ..config import ClusterConfig
 from ..layout import DataLayout
 
@@ -370,9 +371,27 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     warnings: tuple[str, ...] = ()  # it goes on, but somebody should act: such as a certificate that ends soon
 
 
+class PlacementQuery(msgspec.Struct, frozen=True, array_like=True, tag="placement?"):
+    """Where is this object, and why? Or without one: how does placement go?"""
+
+    object: str = ""
+    moves: int = 0  # so many of the latest moves, please
+
+
+class Placement(msgspec.Struct, frozen=True, array_like=True, tag="placement"):
+    """What one process knows of the sites of objects: what `amcast placement` shows."""
+
+    name: str
+    group: str
+    is_leader: bool
+    object: ObjectPlacement | None = None  # that was asked for
+    status: PlacementStatus | None = None  # if none was
+    problem: str | None = None  # why there is no answer
+
+
 hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 welcome_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Welcome | Refused | Lost)
-Observation = Follow | Unfollow | StatusQuery | Query
+Observation = Follow | Unfollow | StatusQuery | PlacementQuery | Query
 observation_decoder: msgspec.msgpack.Decoder[Observation] = msgspec.msgpack.Decoder(Observation)
 Request = Start | Attach | Renew | Detach | ResultsQuery | Observation
 to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
@@ -386,6 +405,7 @@ to_client_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     | Refused
     | Renewed
     | Status
+    | Placement
     | StoredDeliveries
     | AppStatePart
     | AppDigests

@@ -1,7 +1,8 @@
 """How a connection begins, whoever dials: say HELLO, hear WELCOME, or hear REFUSED or LOST and a reason.
 
 Links between processes, clients, and replicas that ask others for what they miss all dial here. HELLO may hold a token:
-it is said when the other side has shown that it is a process of this cluster, and the one that was dialled.
+it is said when the other side has shown that it is a process of this cluster, and the one that was dialled: by TLS, or
+by a seal (`sealed.py`) where members may lie and there is no TLS.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from ..security.keyring import Keyring
+from ..security.seal import Seal, Session
+from ..security.tls import PeerError
 from .control import DECODE_ERRORS, HELLO_LIMIT, Hello, Lost, Refused, Welcome, to_client_decoder, welcome_decoder
 from .framing import Frame, FrameProtocol, frame, ignore
+from .sealed import SealedProtocol
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a frame
 _CONNECT_TIMEOUT_S = 5.0
 _STRANGE = "this is no node of an amcast cluster, or it wants TLS"
 
+_refused_decoder = msgspec.msgpack.Decoder(Refused)
+
 OnMessage = Callable[["Channel", Any], None]
+Greeting = Hello | Callable[[bytes], Hello]  # made with the number of the connection; it has none without a seal
 Answer = TypeVar("Answer")
 
 
@@ -64,12 +71,12 @@ class Channel(FrameProtocol):
         try:
             answer = welcome_decoder.decode(data)
         except DECODE_ERRORS as error:
-            self._fail(ConnectionError(f"{_STRANGE}: {error}"))
+            self.fail(ConnectionError(f"{_STRANGE}: {error}"))
             return
         if isinstance(answer, Refused):
-            self._fail(RefusedError(answer))
+            self.fail(RefusedError(answer))
         elif isinstance(answer, Lost):
-            self._fail(LostError(answer))
+            self.fail(LostError(answer))
         elif not self.welcomed.done():
             self._on_frame = ignore if self._handle is None else self._on_answer
             self.welcomed.set_result(answer)
@@ -88,7 +95,7 @@ class Channel(FrameProtocol):
             self.welcomed.set_exception(ConnectionError(f"{_STRANGE}: {reason}"))
         super().refuse(reason)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
         self.refuse(str(error))
@@ -99,6 +106,12 @@ class Channel(FrameProtocol):
         if not self.welcomed.done():
             self.welcomed.set_exception(exc or ConnectionError("closed without a word"))
             self.welcomed.exception()  # marks it as seen: after a failed handshake nobody waits for it
+
+    @property
+    def session(self) -> bytes:
+        """The number of the connection, if it is sealed."""
+        found = None if self._transport is None else self._transport.get_extra_info("session")
+        return b"" if found is None else cast(Session, found).number
 
     # -- a connection that has ended takes all of these, and does nothing
 
@@ -125,16 +138,19 @@ class Channel(FrameProtocol):
 
 async def dial(
     address: tuple[str, int],
-    hello: Hello,
+    hello: Greeting,
     tls: Keyring | None,
     name: str | None,
     on_message: OnMessage | None = None,
+    seal: Seal | None = None,
 ) -> Channel:
-    """Returns after WELCOME; if it raises, there is no connection. With TLS, the process must prove this name."""
+    """Returns after WELCOME; if it raises, there is no connection. With TLS or a seal, the process proves its name."""
     host, port = address
+    channel = Channel(on_message)
+    protocol = channel if seal is None else _sealed(channel, seal, name, hello)
     async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-        transport, channel = await asyncio.get_running_loop().create_connection(
-            lambda: Channel(on_message),
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
             host,
             port,
             ssl=None if tls is None else tls.client,
@@ -143,17 +159,33 @@ async def dial(
         try:
             if tls is not None:
                 tls.expect(transport.get_extra_info("ssl_object"), "process", name)
-            channel.say(hello)
+            if seal is None:
+                channel.say(hello if isinstance(hello, Hello) else hello(b""))
             await channel.welcomed
         except ConnectionError as error:
             transport.abort()
-            if tls is None and not str(error).startswith(_STRANGE):
+            if tls is None and seal is None and not str(error).startswith(_STRANGE):
                 raise ConnectionError(f"{error}: if this cluster uses TLS, name the folder of certificates") from error
             raise
         except BaseException:
             transport.abort()
             raise
     return channel
+
+
+def _sealed(channel: Channel, seal: Seal, name: str | None, hello: Greeting) -> SealedProtocol:
+    """HELLO is said as soon as the other side has proved its name."""
+
+    def on_sealed(session: Session) -> None:
+        channel.say(hello if isinstance(hello, Hello) else hello(session.number))
+
+    def on_problem(error: PeerError, data: bytes) -> None:
+        try:
+            channel.fail(RefusedError(_refused_decoder.decode(data)))
+        except DECODE_ERRORS:
+            channel.fail(error)
+
+    return SealedProtocol(channel, seal.dial(name), on_sealed, on_problem)
 
 
 class Conversation:

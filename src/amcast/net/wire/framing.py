@@ -7,7 +7,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import cast
 
-_LENGTH = Struct(">I")
+_length_at = Struct(">I").unpack_from
 _STRANGER_BUFFER = 4 << 10  # bytes, until it is known who sends
 _BUFFER = 64 << 10  # from then on: it grows for larger frames
 
@@ -58,6 +58,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         end = self._end
+        if not end and self._has_usual_size:
+            return self._view  # all of it: no frame is begun
         if end == len(self._buffer):
             # There is none yet. Or whole frames wait in it, and the event loop has read ahead.
             self._replace_buffer(2 * (end - self._start) or self._room)
@@ -69,7 +71,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         start, end, view = self._start, self._end, self._view
         needed = 4
         while end - start >= 4 and not self._is_waiting:
-            (length,) = _LENGTH.unpack_from(view, start)
+            (length,) = _length_at(view, start)
             if length > self._limit:
                 self._start = self._end = 0
                 self.refuse(f"a frame of {length} bytes is over the limit of {self._limit}")

@@ -23,8 +23,10 @@ from zlib import crc32
 import msgspec
 
 from ...core import AppMessage, GroupId, MessageId, ProcessId, SeenMessages, SeenOfSender
-from .messages import Attempt, Key, Operation, decode_operation
+from .messages import Attempt, Key, MoveNote, Operation, decode_note, decode_operation
 from .track import NEVER, NOTHING, Own, Track, multi_key
+
+NOTES_MAX = 4_096  # objects of which is remembered why they moved
 
 
 class Step(NamedTuple):
@@ -42,6 +44,7 @@ class ExecutionState(msgspec.Struct, array_like=True):
     executed: dict[str, dict[ProcessId, SeenOfSender]] = {}
     void: dict[MessageId, int] = {}
     moved: dict[str, GroupId] = {}
+    notes: dict[str, MoveNote] = {}
 
 
 class Executed:
@@ -76,9 +79,12 @@ class Executed:
 class Placement:
     """The preferred site of each object. An object that was never moved has the site that its name says."""
 
-    def __init__(self, sites: Sequence[GroupId], moved: Mapping[str, GroupId]) -> None:
+    def __init__(
+        self, sites: Sequence[GroupId], moved: Mapping[str, GroupId], notes: Mapping[str, MoveNote] | None = None
+    ) -> None:
         self._sites = tuple(sites)
         self.moved = dict(moved)
+        self.notes = dict(notes or {})  # why the objects that moved last are where they are, the latest last
 
     def site(self, name: str) -> GroupId:
         return self.moved.get(name) or initial_site(name, self._sites)
@@ -88,11 +94,21 @@ class Placement:
         more = (operation.site,) if operation.site in self._sites else ()
         return tuple(sorted({*map(self.site, operation.objects), *more}))
 
-    def move(self, operation: Operation) -> None:
-        """A group that is no site gets no objects."""
+    def is_placed(self, name: str) -> bool:
+        """Whether somebody moved it, as far as it is remembered."""
+        return name in self.moved or name in self.notes
+
+    def move(self, operation: Operation, note: MoveNote | None = None) -> None:
+        """A group that is no site gets no objects. Without a note it is a client that moves them."""
         if operation.site not in self._sites:
             return
         for name in operation.objects:
+            source = self.site(name)
+            if source != operation.site:
+                self.notes.pop(name, None)
+                self.notes[name] = note or MoveNote(None, source, "a client asked for it")
+                if len(self.notes) > NOTES_MAX:
+                    del self.notes[next(iter(self.notes))]
             self.moved.pop(name, None)
             if self.site(name) != operation.site:
                 self.moved[name] = operation.site
@@ -116,10 +132,12 @@ class Execution:
         self.done = dict(state.done)  # the place of the last one of each site
         self.executed = Executed(state.executed)
         self.void = dict(state.void)  # operations that are not executed yet -> their last attempt that was void
-        self.placement = self._placement_type(self._site_ids, state.moved)
+        self.placement = self._placement_type(self._site_ids, state.moved, state.notes)
 
     def dump(self) -> ExecutionState:
-        return ExecutionState(self.steps, self.done, self.executed.dump(), self.void, self.placement.moved)
+        placement = self.placement
+        executed = self.executed.dump()
+        return ExecutionState(self.steps, self.done, executed, self.void, placement.moved, placement.notes)
 
     def drop_executed(self) -> None:
         for group, track in self.tracks.items():
@@ -204,6 +222,8 @@ class Execution:
         attempt, message = step.attempt, step.message
         if attempt is None:
             return None
+        if attempt.id < 0:
+            return self._take_placed(attempt, message)
         operation = None if message is None else decode_operation(message.payload)
         if operation is not None and self.executed.has(attempt.id, operation):
             return None
@@ -214,6 +234,14 @@ class Execution:
         self.void.pop(attempt.id, None)
         if operation.site:
             self.placement.move(operation)
+        return operation
+
+    def _take_placed(self, attempt: Attempt, message: AppMessage | None) -> Operation | None:
+        """A move that a placer made (`placer.py`). There is one attempt, and doing it twice changes nothing."""
+        operation = None if message is None else decode_operation(message.payload)
+        if operation is None or not self._is_valid(operation, attempt):
+            return None
+        self.placement.move(operation, decode_note(operation.body))
         return operation
 
     def _is_valid(self, operation: Operation, attempt: Attempt) -> bool:

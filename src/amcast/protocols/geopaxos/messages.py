@@ -27,7 +27,21 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     site: GroupId = 0
 
 
+class MoveNote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why an object is where it is: the body of a move that a placer made, and kept of the latest moves."""
+
+    at_us: int | None  # by the clock of the leader that made it; None: a client moved the object
+    source: GroupId  # where it was before
+    reason: str
+    moves: int = 0  # how often it had moved shortly before: see `Use.moves`
+
+
 _operation = msgspec.msgpack.Decoder(Operation)
+_note = msgspec.msgpack.Decoder(MoveNote)
+
+
+def decode_note(body: bytes) -> MoveNote:
+    return _note.decode(body)
 
 
 def decode_operation(payload: bytes) -> Operation:
@@ -58,6 +72,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step1")
     message: AppMessage | None
     # The site that asks for it has followed the log of this one up to this instance, and the attempt is not there.
     followed: int = -1
+    home: ProcessId = -1  # the replica that the client asked, if it is known
 
 
 class Final(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step2"):
@@ -115,7 +130,7 @@ class Step1(Wire, frozen=True, tag="STEP1"):
     orders: tuple[Order, ...]
 
     def about(self) -> tuple[MessageId, ...]:
-        return tuple([order.attempt.id for order in self.orders])
+        return tuple([order.attempt.id for order in self.orders if order.attempt.id >= 0])  # moves are no messages
 
 
 class Followed(Wire, frozen=True, tag="FOLLOWED"):

@@ -77,6 +77,7 @@ from .messages import (
     HoldThis,
     Key,
     Mark,
+    Operation,
     Order,
     Places,
     Request,
@@ -85,6 +86,8 @@ from .messages import (
     decode_entries,
     decode_operation,
 )
+from .placer import ObjectPlacement, PlacementStatus, Placer, PlacerStatus, is_move_id, regions_of
+from .policy import Move, make_policy
 from .state import GeoConfig, GeoState, Kept, decode_kept, decode_state, sites_of
 from .track import Track, TrackState
 
@@ -119,6 +122,7 @@ class GeoPaxos(Replica):
         others = [p for p in topology.processes if topology.group_of(p) != group]
         log = MultiPaxos(group, process, topology, config.paxos, rng, others if group in sites else ())
         super().__init__(process, topology, config, log, _no_entries)
+        self._paxos = log
         self._config = config
         self._is_site = group in sites
         followed = sorted({*sites, group})
@@ -127,6 +131,7 @@ class GeoPaxos(Replica):
         self._learners = {each: Learner(each, process, topology, config.paxos) for each in followed if each != group}
         self._kept = Kept()
         # Volatile:
+        self._placer = self._make_placer()
         self._acked: dict[GroupId, dict[ProcessId, int]] = {}  # who of other groups has how much of this log
         self._asked: InFlight[Asked] = InFlight()
         self._proposed: set[Attempt | tuple[str, Attempt]] = set()  # by this leader: STEP1, and STEP2
@@ -140,6 +145,17 @@ class GeoPaxos(Replica):
 
     def _new_track(self, state: TrackState) -> Track:
         return self._track_type(state, state.group == self._group, self._config.counters_convoy)
+
+    def _make_placer(self) -> Placer | None:
+        """Where operations are ordered, if somebody asked for it."""
+        config = self._config
+        if not config.placement:
+            return None
+        regions = regions_of(self._sites, self._topology)
+        if not self._is_site:
+            make_policy(config.placement, {})  # it is an error here as well if there is no such policy
+            return None
+        return Placer(config.placement, self._group, regions, config.moves_per_second, config.placement_objects)
 
     @property
     def _tracks(self) -> dict[GroupId, Track]:
@@ -224,7 +240,7 @@ class GeoPaxos(Replica):
         attempt, message = asked.attempt, asked.message
         whole = self._group if self._group in attempt.dst else attempt.dst[0]
         for site in sites:
-            order = Order(attempt, message.settled, message if site == whole else None)
+            order = Order(attempt, message.settled, message if site == whole else None, home=self._process)
             if site == self._group and self._log.is_leader:
                 self._propose_order(order, out)
             elif is_again:
@@ -288,7 +304,8 @@ class GeoPaxos(Replica):
         for entry in decode_entries(value):
             match entry:
                 case Order():
-                    track.order(entry, instance)
+                    if track.order(entry, instance) and self._placer is not None:
+                        self._watch_use(self._placer, entry, out)
                     self._on_stamp(entry.attempt, out)
                 case Final():
                     track.finish(entry)
@@ -336,18 +353,25 @@ class GeoPaxos(Replica):
                 operation = execution.take(step)
                 if operation is not None:
                     assert step.message is not None
-                    self._execute(step.message, out)
+                    self._execute(step.message, operation, out)
                 elif step.attempt is not None:
                     self._on_void(step.attempt, out)
         self._propose_mark(out)
 
-    def _execute(self, message: AppMessage, out: Outbox) -> None:
+    def _execute(self, message: AppMessage, operation: Operation, out: Outbox) -> None:
+        if operation.site and self._placer is not None:
+            self._tell_moved(self._placer, operation, out)
+        if is_move_id(message.id):
+            self._asked.pop(message.id)
+            return
         self._deliveries.add_own(message, None, out)
         if self._asked.pop(message.id) is not None:
             self._reply(message.sender, message.id, message.dst)
 
     def _on_void(self, attempt: Attempt, out: Outbox) -> None:
-        if attempt.id in self._asked and self._asked[attempt.id].attempt.number <= attempt.number:
+        if is_move_id(attempt.id):
+            self._asked.pop(attempt.id)  # the object is elsewhere by now: that site decides
+        elif attempt.id in self._asked and self._asked[attempt.id].attempt.number <= attempt.number:
             self._try_again(self._asked[attempt.id], out)
 
     def _try_again(self, asked: Asked, out: Outbox) -> None:
@@ -361,6 +385,52 @@ class GeoPaxos(Replica):
             if bounds:
                 self._marking = True
                 self._log.propose(Mark(bounds), out)
+
+    # -- placement: see `placer`
+
+    def _watch_use(self, placer: Placer, order: Order, out: Outbox) -> None:
+        """An operation was ordered: which objects of this site are used, and from where?"""
+        message = order.message
+        if message is None or is_move_id(message.id) or self._topology.group_of(order.home) is None:
+            return
+        operation, placement = decode_operation(message.payload), self._execution.placement
+        if operation.site:
+            return  # whoever moves an object does not use it
+        region, now_us = self._topology.region(order.home), out.now_us
+        mine = [name for name in dict.fromkeys(operation.objects) if placement.site(name) == self._group]
+        for name in mine:
+            placer.saw(name, region, now_us)
+        if self._log.is_leader:
+            for name in mine:
+                for move in placer.wishes(name, placement.is_placed(name), now_us):
+                    self._submit_move(placer, move, out)
+
+    def _submit_move(self, placer: Placer, move: Move, out: Outbox) -> None:
+        """It is seen to as an operation of a client is."""
+        message = placer.submit(move, self._process, self._paxos.leads_round, self._topology.groups, out.now_us)
+        site = decode_operation(message.payload).site
+        asked = Asked(message, Attempt(message.id, 0, tuple(sorted((self._group, site)))))
+        if self._asked.add(message, asked):
+            self._submit(asked, asked.attempt.dst, False, out)
+
+    def _tell_moved(self, placer: Placer, operation: Operation, out: Outbox) -> None:
+        for name in operation.objects:
+            note = self._execution.placement.notes.get(name)
+            if note is not None and self._execution.placement.site(name) == operation.site:
+                placer.moved(name, note.source, operation.site, note.moves, out.now_us)
+
+    def placement_of(self, name: str) -> ObjectPlacement:
+        """Where an object is, and why, as far as this replica knows."""
+        placement = self._execution.placement
+        recent = {} if self._placer is None else self._placer.recent(name)
+        return ObjectPlacement(name, placement.site(name), placement.is_placed(name), placement.notes.get(name), recent)
+
+    def placement_status(self, moves: int) -> PlacementStatus:
+        """How placement goes here, with so many of the latest moves."""
+        placement = self._execution.placement
+        latest = [ObjectPlacement(name, placement.site(name), True, note) for name, note in placement.notes.items()]
+        status = PlacerStatus("") if self._placer is None else self._placer.status
+        return PlacementStatus(status, len(placement.moved), tuple(latest[-moves:] if moves else ()))
 
     # -- reads
 
@@ -468,6 +538,8 @@ class GeoPaxos(Replica):
                 missing = [site for site in asked.attempt.dst if self._tracks[site].admitted.is_new(order)]
                 self._submit(asked, missing, True, out)
         self._asked.drop(lambda _, asked: asked.ticks > _ASKED_TICKS)
+        if self._placer is not None:
+            self._placer.keep_under_way(id_ for id_, _ in self._asked.items() if is_move_id(id_))
 
     def _ask_for_step1(self, out: Outbox) -> None:
         """Attempts that another site has not ordered for long: their proposer may be gone."""
@@ -502,6 +574,7 @@ class GeoPaxos(Replica):
         loaded = decode_state(state)
         if loaded.tracks[self._group].position > self._own.position:
             self._kept = loaded.kept
+            self._marking = False  # the mark that this leader proposed may be in the part that it takes over
         for site, track in loaded.tracks.items():
             if track.position > self._tracks[site].position:
                 self._tracks[site] = self._new_track(track)
@@ -516,6 +589,8 @@ class GeoPaxos(Replica):
     def _answer_executed(self, out: Outbox) -> None:
         """The state of another replica may have brought operations that clients wait for here, or void attempts."""
         for id_, asked in list(self._asked.items()):
+            if is_move_id(id_):
+                continue  # it does no harm if it comes again
             if self._is_executed(asked.message):
                 self._asked.pop(id_)
                 self._reply(asked.message.sender, id_, asked.message.dst)

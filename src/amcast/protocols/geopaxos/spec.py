@@ -26,6 +26,7 @@ from .messages import (
     decode_operation,
     object_number,
 )
+from .policy import WANDERING
 from .replica import GeoPaxos
 from .state import GeoConfig, sites_of
 
@@ -45,7 +46,7 @@ def objects_of(message: AppMessage) -> tuple[int, ...]:
     """None of a payload that is no operation: nobody executes it."""
     try:
         objects = decode_operation(message.payload).objects
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
     return tuple(sorted(set(map(object_number, objects))))
 
@@ -64,17 +65,29 @@ def draw_operation(
     homes = sorted({site if site in sites else sites[site % len(sites)] for site in dst})
     names = [rng.choice(objects_at(site, objects, sites)) for site in homes]
     site = rng.choice(sites) if rng.random() < moves else 0
-    return topology.groups, encode(Operation(tuple(names), payload, site))
+    body = msgspec.json.encode(_steps(names, rng)).ljust(len(payload))
+    return topology.groups, encode(Operation(tuple(names), body, site))
+
+
+def _steps(names: list[str], rng: Random) -> list[tuple[str | int, ...]]:
+    """What is done with these objects, as the store of `amcast.apps` reads it: a quarter only reads, most read and
+    replace. No two operations write the same value, so that it is easily judged which write a read has seen."""
+    kind = rng.random()
+    reads: list[tuple[str | int, ...]] = [("get", name) for name in names]
+    writes: list[tuple[str | int, ...]] = [("put", name, rng.getrandbits(52)) for name in names]
+    return reads if kind < 0.25 else writes if kind < 0.4 else [*reads, *writes]
 
 
 def _fuzz_options(groups: int, is_adverse: bool, rng: Random) -> dict[str, Any]:
     """In one of five runs operations of one site wait in the convoy; in one of four some groups only learn; in one of
-    four little is kept for groups that are down."""
+    four little is kept for groups that are down; in one of three a placer moves objects all the time."""
     options: dict[str, Any] = {"counters_convoy": not is_adverse}
     if rng.random() < 0.25:
         options["sites"] = tuple(f"g{group}" for group in range(1, groups + 1) if group == 1 or rng.random() < 0.5)
     if rng.random() < 0.25:
         options["owed_max"] = rng.randint(1, 40)
+    if rng.random() < 0.33:
+        options |= {"placement": WANDERING, "moves_per_second": rng.choice((3, 1_000)), "placement_objects": 2}
     return options
 
 

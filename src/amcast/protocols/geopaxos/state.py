@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import msgspec
 
 from ...core import GroupId, Topology, UsageError
@@ -9,12 +11,19 @@ from .._replica import DeliveriesState, ReplicaConfig
 from .execution import ExecutionState
 from .track import TrackState
 
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
 
 class GeoConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
     # The groups that order operations, such as ["g1", "g2"]; the others only learn. None: all of them order.
     sites: tuple[str, ...] = ()
     counters_convoy: bool = True  # operations of one site do not wait for those of several that are not final yet
     owed_max: int = 65_536  # instances kept for a group that does not take them: beyond that, a site orders no more
+    # Who moves objects to the sites where they are used: a policy, `affinity` or one of your own. None: nobody does.
+    placement: str = ""
+    moves_per_second: Count = 100  # that placement makes away from one site
+    placement_objects: Count = 100_000  # whose use a process remembers, for placement
+    data_independent: ClassVar[frozenset[str]] = frozenset({"placement", "moves_per_second", "placement_objects"})
 
 
 class Kept(msgspec.Struct, array_like=True):

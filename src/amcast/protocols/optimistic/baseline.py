@@ -48,7 +48,7 @@ admits it anew. Nothing is added to any log: no barrier is asked for.
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -98,7 +98,7 @@ from .source import Link, Source, barrier_time
 
 _RESEND = "oam.resend"
 _NULL = "oam.null"
-_STATE_TICKS = 32  # at most so many periods between two requests of a replica that is stuck
+_STATE_TICKS = 32  # at most so many periods between two states for a replica that is stuck
 
 
 class BaselineConfig(SendersConfig, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +111,18 @@ def _believed_copy(copy: FrMcast, now_us: int) -> FrMcast:
     """The message as if its sender's clock were right, or nearly so: then the sender has asked for no barrier above."""
     time = believed(copy.time, now_us)
     return copy if time == copy.time else replace(copy, time=time, asked=())
+
+
+def _is_state_due(periods: int) -> bool:
+    """After 2, 4, 8, 16 and 32 periods, then every 32: where all replicas are slow, state makes them slower."""
+    return periods > 1 and (periods.bit_count() == 1 or periods % _STATE_TICKS == 0)
+
+
+class LeftBehind(NamedTuple):
+    """A peer that is behind in logs of groups that no longer send to this one."""
+
+    positions: dict[GroupId, int]  # where it is in them
+    periods: int  # for which it has not moved there
 
 
 _no_entries: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
@@ -140,6 +152,7 @@ class Baseline(Replica):
         )
         self._stuck_on: MessageId | None = None  # the first stamped message, when the timer last looked
         self._stuck_ticks = 0
+        self._left_behind: dict[ProcessId, LeftBehind] = {}
         self._read_ready = -1
 
     def _new_source(self, group: GroupId) -> Source:
@@ -409,11 +422,24 @@ class Baseline(Replica):
         no longer sends to this one, and would not send it the rest."""
         if self._topology.group_of(sender) != self._group:
             return
-        for group, source in self._merger.sources.items():
-            is_behind = message.positions.get(group, 0) < source.position
-            if is_behind and (message.stuck or not source.reaches(self._group)):
-                out.send(sender, MergedState(self._dump()))
-                return
+        behind = {
+            group: message.positions.get(group, 0)
+            for group, source in self._merger.sources.items()
+            if message.positions.get(group, 0) < source.position
+        }
+        unreached = {group: at for group, at in behind.items() if not self._merger.sources[group].reaches(self._group)}
+        stays = self._stays_behind(sender, unreached)
+        if behind and (message.stuck or stays):
+            out.send(sender, MergedState(self._dump()))
+
+    def _stays_behind(self, peer: ProcessId, unreached: dict[GroupId, int]) -> bool:
+        """Whether a peer has stood where it is in logs that nobody will send it the rest of, and for so long that it
+        needs a state. Often the rest, or the state before this one, is on its way: over a slow link, a state for each
+        period in which the peer is behind would fill the link with states, and nothing would arrive any more."""
+        known = self._left_behind.get(peer)
+        periods = known.periods + 1 if known is not None and known.positions == unreached else 0
+        self._left_behind[peer] = LeftBehind(unreached, periods)
+        return bool(unreached) and _is_state_due(periods)
 
     def _resend(self, out: Outbox) -> None:
         head = self._merger.head
@@ -422,7 +448,7 @@ class Baseline(Replica):
         self._stuck_on = stuck_on
         if head is not None and self._stuck_ticks:
             self._ask_for_barriers(*head, out)
-        self._ask_peers(self._is_state_due(), out)
+        self._ask_peers(_is_state_due(self._stuck_ticks), out)
         if self._log.is_leader:
             self._reconfiguration.ask_again(out)
             self._proposals.propose_refused(out)
@@ -430,11 +456,6 @@ class Baseline(Replica):
                 waiting = {group for copy in self._proposals.arrived.values() for group in copy.message.dst}
                 self._reconfiguration.leave_idle(idle_us, waiting, out)
         self._send_replies(out)
-
-    def _is_state_due(self) -> bool:
-        """After 2, 4, 8, 16 and 32 periods, then every 32: where all replicas are slow, state makes them slower."""
-        ticks = self._stuck_ticks
-        return ticks > 1 and (ticks.bit_count() == 1 or ticks % _STATE_TICKS == 0)
 
     def _ask_for_barriers(self, ts: Timestamp, message: AppMessage, out: Outbox) -> None:
         """A message has waited for a whole period: somebody's barrier, or the request for it, got lost."""
