@@ -16,7 +16,8 @@ from amcast.trace import Operations
 from amcast.trace.operations import OperationRows
 
 _TELLING = ("read", "get", "total", "contains", "members", "items", "cas", "insert", "remove")
-KINDS = ("register", "unique-register", "cas", "counter", "set", "whole-set", "list", "unique-list", "kv")
+KINDS = ("register", "unique-register", "cas", "counter", "set", "whole-set", "list", "unique-list", "kv", "unique-kv")
+_STORES = ("kv", "unique-kv")
 
 
 @dataclass(frozen=True)
@@ -122,11 +123,11 @@ def random_history(random: Random, kind: str, size: int) -> list[Row]:
     moment = 0
     for _ in range(size):
         moment += random.choice((0, 1, 1, 2))
-        steps = tuple(_step(random, kind, fresh) for _ in range(random.randint(1, 3) if kind == "kv" else 1))
+        steps = tuple(_step(random, kind, fresh) for _ in range(random.randint(1, 3) if kind in _STORES else 1))
         results = tuple(_told(verb, store.do(verb, name, arguments), random) for verb, name, arguments in steps)
         invoked, returned = moment - random.randint(0, 3), moment + random.randint(0, 3)
         answered = random.random() < 0.85
-        is_transaction = kind == "kv" and (len(steps) > 1 or random.random() < 0.3)
+        is_transaction = kind in _STORES and (len(steps) > 1 or random.random() < 0.3)
         rows.append(
             Row(random.randint(1, 3), invoked + 5, returned + 5 if answered else None, steps, results, is_transaction)
         )
@@ -157,11 +158,13 @@ def _step(random: Random, kind: str, fresh: Iterator[int]) -> tuple[str, str, tu
             verb = random.choice(("append", "append", "items"))
         case "unique-list":
             verb, value = random.choice(("append", "append", "items")), next(fresh)
+        case "unique-kv":
+            verb, value = random.choice(("get", "get", "put")), next(fresh)
         case _:
             verb, value = random.choice(("get", "get", "put", "put", "delete")), random.choice((value, next(fresh)))
     counts = {"cas": (random.randint(1, 3), value)}
     nothing = ("read", "get", "delete", "total", "items", "members")
-    name = random.choice(("x", "y")) if kind in ("kv", "unique-register") else "x"
+    name = random.choice(("x", "y")) if kind in (*_STORES, "unique-register") else "x"
     return verb, name, () if verb in nothing else counts.get(verb, (value,))
 
 
@@ -179,6 +182,8 @@ def damaged(random: Random, rows: list[Row]) -> list[Row]:
     match told:
         case bool():
             wrong: Any = not told
+        case list() if row.steps[which][0] == "members":
+            wrong = random.choice((told[:-1], sorted({*told, 2})))
         case list():
             wrong = random.choice((told[:-1], told[::-1], [*told, 2]))
         case int():

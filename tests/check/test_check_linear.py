@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from amcast.check import Report, check_run, space_time_svg, space_time_text
+from amcast.check.linear._demands import Demands
 from amcast.check.linear._history import parts_of
 from amcast.check.linear._search import Budget, has_order
 from amcast.check.linear._smallest import Dependencies
@@ -57,6 +59,38 @@ def test_it_agrees_with_a_checker_that_tries_every_order() -> None:
         verdicts[kind].append(wanted)
     for kind, answers in verdicts.items():
         assert 0.1 < sum(answers) / len(answers) < 0.95, f"{kind}: good and bad ones are tried"
+
+
+def test_what_must_precede_what_follows_from_what_was_read() -> None:
+    """The example of `_demands.py`, and the same with a reader who makes it impossible."""
+    rows = [
+        oracle.Row(1, 0, 99, (("put", "x", (1,)),), (None,)),
+        oracle.Row(2, 10, 19, (("put", "x", (3,)),), (None,)),
+        oracle.Row(3, 20, 99, (("put", "y", (2,)),), (None,)),
+        oracle.Row(4, 0, 99, (("get", "x", ()), ("get", "y", ())), (1, 2), True),
+    ]
+    (part,) = parts_of(oracle.operations_of(rows), np.arange(4))
+    demands = Demands(part.operations)
+    number = {(each.calls[0].verb, each.calls[0].arguments): at for at, each in enumerate(part.operations)}
+    first, other = number["put", ("1",)], number["put", ("3",)]
+    assert demands.before[first] == 1 << other
+    assert not demands.is_contradictory
+
+    impossible = [*rows, oracle.Row(5, 0, 5, (("get", "x", ()),), (1,))]
+    (part,) = parts_of(oracle.operations_of(impossible), np.arange(5))
+    assert Demands(part.operations).is_contradictory
+    assert not oracle.has_order(impossible)
+
+
+def test_a_history_in_which_hardly_anything_is_answered_is_decided() -> None:
+    """Transactions of which nobody knows when they were done: a search that tried all their orders would not end."""
+    for seed in range(20):
+        random = Random(seed)
+        rows = oracle.random_history(random, "unique-kv", 120)
+        asked = [replace(row, invoked=0, returned=row.returned if random.random() < 0.3 else None) for row in rows]
+        operations = oracle.operations_of(asked)
+        for part in parts_of(operations, np.arange(len(operations))):
+            assert has_order(part.operations, Budget(4 * len(asked))) is True, f"seed {seed}"
 
 
 def test_the_order_of_rows_does_not_matter() -> None:

@@ -8,7 +8,8 @@ entered again (Lowe). What keeps them few:
 - of operations that do the same and are answered the same, the one that ended first comes first;
 - an operation without an answer is tried last, and only if somebody might notice it;
 - a value is not replaced while somebody still has to read it, unless it will be written again: so of two writes that
-  overlap, the wrong order is noticed at once, and not by a read long after.
+  overlap, the wrong order is noticed at once, and not by a read long after;
+- an operation waits for all that must precede it, as far as that follows from what was read (`_demands.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from itertools import islice
 from typing import Any
 
 from ...trace.operations import NOTHING, UNSEEN, VERBS, Call, Result
+from ._demands import Demands
 from ._history import Operation
 from .versions import NEVER
 
@@ -133,6 +135,7 @@ class Search:
         self._class = [classes.setdefault((each.calls, each.results), len(classes)) for each in self._answered]
         self._doubtful_class = [classes.setdefault(each.calls, len(classes)) for each in self._doubtful]
         self._expected = _Expected(self._answered, self._doubtful)
+        self._demands = Demands([*self._answered, *self._doubtful])
 
         start = self._settle((0, 0, 0, self._states.initial))
         self._tried = {start}
@@ -141,11 +144,12 @@ class Search:
 
     @property
     def hindrance(self) -> Operation | None:
-        first, ordered, _, _ = self._farthest
-        left = self._minimal(first, ordered)
+        left = self._minimal(self._farthest)
         return self._answered[min(left, key=lambda number: self._end[number])] if left else None
 
     def run(self, budget: Budget) -> bool | None:
+        if self._demands.is_contradictory:
+            return False
         tried, stack = self._tried, self._stack
         while stack:
             configuration, choices = stack[-1]
@@ -168,29 +172,38 @@ class Search:
             stack.append((following, self._choices(following)))
         return False
 
-    def _minimal(self, first: int, ordered: int) -> list[int]:
-        """Answered operations that may come next. The first one that is not ordered is number `first`."""
+    def _minimal(self, configuration: Configuration) -> list[int]:
+        """Answered operations that none of those still to be ordered precedes in time."""
+        at, ordered, _, _ = configuration
         found: list[int] = []
-        limit, at, ordered_ = NEVER, first, ordered
+        limit = NEVER
         while at < len(self._begin) and self._begin[at] <= limit:
-            if not ordered_ & 1:
+            if not ordered & 1:
                 found.append(at)
                 limit = min(limit, self._end[at])
-            ordered_ >>= 1
+            ordered >>= 1
             at += 1
         return found if not found or self._begin[found[-1]] <= limit else [n for n in found if self._begin[n] <= limit]
 
+    def _is_due(self, choice: int, configuration: Configuration) -> bool:
+        """Whether all that must precede it are ordered. The first one that is not is number `first`."""
+        first, ordered, taken, _ = configuration
+        before = self._demands.before[choice if choice >= 0 else len(self._answered) - 1 - choice]
+        answered = before & (1 << len(self._answered)) - 1
+        return not answered >> first & ~ordered and not before >> len(self._answered) & ~taken
+
     def _choices(self, configuration: Configuration) -> list[int]:
         """The best one last. Numbers below 0 are operations without an answer."""
-        first, ordered, taken, _ = configuration
-        minimal = sorted(self._minimal(first, ordered), key=lambda number: self._end[number])
+        taken = configuration[2]
+        minimal = sorted(self._minimal(configuration), key=lambda number: self._end[number])
         one_of_each: dict[int, int] = {}
         for number in minimal:
-            one_of_each.setdefault(self._class[number], number)
+            if self._is_due(number, configuration):
+                one_of_each.setdefault(self._class[number], number)
         limit = self._end[minimal[0]] if minimal else NEVER
         doubtful: dict[int, int] = {}
         for number, operation in enumerate(self._doubtful):
-            if operation.invoked <= limit and not taken >> number & 1:
+            if operation.invoked <= limit and not taken >> number & 1 and self._is_due(-1 - number, configuration):
                 doubtful.setdefault(self._doubtful_class[number], -1 - number)
         return [*doubtful.values(), *reversed(one_of_each.values())]
 
@@ -236,7 +249,7 @@ class Search:
         has_moved = True
         while has_moved:
             has_moved = False
-            for number in self._minimal(configuration[0], configuration[1]):
+            for number in self._minimal(configuration):
                 if self._is_read[number]:
                     following = self._order(configuration, number)
                     if following is not None:
