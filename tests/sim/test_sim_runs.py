@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from amcast.check import check_run
+from amcast.check import Report, check_run
 from amcast.core import UsageError
 from amcast.protocols import PROTOCOLS
 from amcast.sim import CpuCost, Scenario, SimCluster, SimResult, scenario, simulate
@@ -298,3 +298,12 @@ def test_all_clients_are_in_the_region_that_is_named() -> None:
 def test_a_region_that_is_not_there_is_refused(network: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         scenario("skeen", network, client_region="R9")
+
+
+def test_what_a_fuzz_can_not_judge_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fuzz_scenario("geopaxos", 1, ("crash",), 1)
+    assert fuzz_one(made).unknown == ()
+    undecided = Report({"linearizability": "unknown", "integrity": "pass"}, [], {"linearizability": "no time"})
+    monkeypatch.setattr("amcast.sim.fuzz.check_run", lambda *_: undecided)
+    result = fuzz_one(made)
+    assert (result.unknown, result.finding) == (("linearizability",), None)

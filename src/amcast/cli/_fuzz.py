@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from enum import StrEnum
@@ -170,6 +171,7 @@ def _fuzz_protocol(
 ) -> dict[str, Any]:
     totals = {"seeds": 0, "messages": 0, "deliveries": 0, "wire_messages": 0, "faults_injected": 0}
     findings: list[Finding | NodeFinding] = []
+    unknown: Counter[str] = Counter()  # of how many schedules each property is unknown
     with progress(as_json) as bar:
         task = bar.add_task(f"fuzzing {name}", total=len(todo), note="")
         for result in _run_jobs(todo, jobs):
@@ -179,13 +181,19 @@ def _fuzz_protocol(
             totals["wire_messages"] += result.wire_messages
             totals["faults_injected"] += result.faults
             bar.update(task, advance=1, note=f"{totals['faults_injected']} faults")
+            unknown.update(result.unknown if isinstance(result, FuzzResult) else ())
             if result.finding is not None:
                 findings.append(result.finding)
                 if not keep_going:
                     break
             done.add(result.seed)
     violations = [_describe(finding, todo[0], faults, out, as_json) for finding in findings]
-    document = {"protocol": name, "replicas": (todo and todo[0].replicas) or protocol(name).replicas, **totals}
+    document = {
+        "protocol": name,
+        "replicas": (todo and todo[0].replicas) or protocol(name).replicas,
+        **totals,
+        "unknown": dict(unknown),
+    }
     if not as_json:
         _show_totals(document, len(violations))
     return {**document, "violations": violations}
@@ -198,6 +206,7 @@ def _show_totals(document: dict[str, Any], violations: int) -> None:
         f"{document['messages']} messages, {document['deliveries']} deliveries: "
     )
     more = f", {violations} violation(s)" if violations else ""
+    more += "".join(f", {name} unknown in {count} of them" for name, count in document["unknown"].items())
     console.print(line((document["protocol"], "bold"), counts, verdict, more))
 
 

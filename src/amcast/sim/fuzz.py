@@ -51,6 +51,7 @@ class FuzzResult(msgspec.Struct, frozen=True):
     wire_messages: int
     faults: int
     finding: Finding | None
+    unknown: tuple[str, ...] = ()  # properties that could be neither proved nor refuted
 
 
 def fuzz_scenario(
@@ -192,7 +193,7 @@ def _options(spec: ProtocolSpec, groups: int, seed: int, rng: Random) -> dict[st
 
 def _after_looks(most: int) -> Callable[[], bool]:
     """Ends the search for an order of operations after so many looks at the clock. It counts, so that the same run gets
-    the same verdict on any machine. An order that is neither found nor ruled out by then is no violation."""
+    the same verdict on any machine. An order that is neither found nor ruled out by then is no violation: unknown."""
     looks = 0
 
     def is_over() -> bool:
@@ -229,9 +230,14 @@ def violations_of(result: SimResult, report: Report | None = None) -> tuple[Viol
 
 def fuzz_one(made: Scenario, run: Callable[[Scenario], SimResult] = simulate) -> FuzzResult:
     result = run(made)
-    violations = violations_of(result)
+    report = None if result.broken is not None else check_run(result.run(), _after_looks(_LOOKS_MAX))
+    violations = violations_of(result, report)
     finding = Finding(made.seed, made, violations) if violations else None
-    return FuzzResult(made.seed, result.messages, result.deliveries, result.wire_messages, result.faults, finding)
+    verdicts = {} if report is None or finding is not None else report.properties
+    unknown = tuple(name for name, verdict in verdicts.items() if verdict == "unknown")
+    return FuzzResult(
+        made.seed, result.messages, result.deliveries, result.wire_messages, result.faults, finding, unknown
+    )
 
 
 def shrink(
