@@ -89,11 +89,6 @@ class Sheet:
         self._said: dict[int, dict[ProcessId, bytes | None]] = {}  # by places and members, if some may lie
         self._failed: dict[int, dict[ProcessId, str]] = {}  # members that say that there never will be an answer
 
-    def add(self, payload: bytes, answer: Answer) -> None:
-        self.bytes += len(payload)
-        self.payloads.append(payload)
-        self.answers.append(answer)
-
     def begin(self, number: int, now_s: float) -> None:
         """It is sent for the first time, and waits from now on."""
         self.number = number
@@ -203,11 +198,17 @@ class Questions:
 
     # -- what is asked
 
-    def sheet(self, kind: Kind, size: int) -> Sheet | None:
-        """Where a query of this kind and size has room. None: its sheet is to be begun."""
+    def ask(self, kind: Kind, payload: bytes, answer: Answer) -> Sheet | None:
+        """With the others of this turn and kind. None: there is no sheet with room for it, and one is to be begun."""
         sheet = self._filling.get(kind)
-        if sheet is None or len(sheet.payloads) == QUERIES_MAX or sheet.bytes + size > _FRAME_BYTES:
+        if sheet is None:
             return None
+        payloads, size = sheet.payloads, sheet.bytes + len(payload)
+        if (size > _FRAME_BYTES and payloads) or len(payloads) == QUERIES_MAX:
+            return None
+        sheet.bytes = size
+        payloads.append(payload)
+        sheet.answers.append(answer)
         return sheet
 
     def begin(self, kind: Kind, sheet: Sheet) -> None:

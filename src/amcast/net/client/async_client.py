@@ -507,28 +507,28 @@ class AsyncClient(Observer):
             history.read(self._process.sender, since_us, meaning, result)
 
     def _ask(self, group: str, payload: Payload, age_ms: int, timeout: float | None) -> tuple[Sheet, Answer]:
-        driver = self._open
-        trunk, number = driver.trunk, self._group(group)
+        driver = self._driver or self._open
+        trunk = driver.trunk
         question = payload if type(payload) is bytes else _checked(payload)
         if len(question) > trunk.message_bytes:
             limit = trunk.message_bytes
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        kind = (number, age_ms, timeout)
-        sheet = trunk.questions.sheet(kind, len(question)) or self._begin_sheet(driver, kind)
+        kind = (self._group(group), age_ms, timeout)
         answer: Answer = driver.loop.create_future()
-        sheet.add(question, answer)
+        sheet = trunk.questions.ask(kind, question, answer)
+        if sheet is None:
+            trunk.questions.begin(kind, self._sheet(driver, kind))
+            sheet = trunk.questions.ask(kind, question, answer)
+            assert sheet is not None, "an empty sheet takes any query"
         return sheet, answer
 
-    def _begin_sheet(self, driver: _Driver, kind: Kind) -> Sheet:
+    def _sheet(self, driver: _Driver, kind: Kind) -> Sheet:
         group, age_ms, timeout = kind
         trunk = driver.trunk
-        questions, members = trunk.questions, trunk.members[group]
-        leader = questions.leaders.get(group)
+        members, leader = trunk.members[group], trunk.questions.leaders.get(group)
         if leader is None or leader not in members:
             leader = driver.process.leader_of(group)
-        sheet = Sheet(group, members, leader, age_ms, timeout, liars_max(len(members)) if trunk.fears_liars else 0)
-        questions.begin(kind, sheet)
-        return sheet
+        return Sheet(group, members, leader, age_ms, timeout, liars_max(len(members)) if trunk.fears_liars else 0)
 
     def _unanswered(self, sheet: Sheet, timeout: float | None) -> RetryableError:
         if sheet.is_busy:
