@@ -211,8 +211,7 @@ def test_members_that_answer_differently_are_asked_again() -> None:
 
     async def test() -> None:
         sheet = Sheet(1, (0, 1, 2, 3), 0, liars=1)
-        sheet.payloads.append(b"")
-        sheet.answers.append(asyncio.get_running_loop().create_future())
+        sheet.add(b"", asyncio.get_running_loop().create_future())
         assert not sheet.hear(0, 0, b"1")
         assert not sheet.hear(0, 1, b"2")
         assert not sheet.is_at_odds(0)

@@ -41,11 +41,12 @@ class Asker:
         self.sent.append((to, _decoder.decode(framed[4:])))
 
     def ask(self, payload: bytes = b"", age_ms: int = 0, timeout: float | None = None, liars: int = 0) -> Answer:
-        kind: Kind = (1, age_ms, timeout)
+        kind: Kind = ("g1", age_ms, timeout)
         answer: Answer = self._loop.create_future()
         if self.questions.ask(kind, payload, answer) is None:
-            self.questions.begin(kind, Sheet(1, self._members, self._members[0], age_ms, timeout, liars))
-            assert self.questions.ask(kind, payload, answer) is not None
+            sheet = Sheet(1, self._members, self._members[0], age_ms, timeout, liars)
+            sheet.add(payload, answer)
+            self.questions.begin(kind, sheet)
         return answer
 
     def turn(self) -> list[tuple[ProcessId, Query]]:

@@ -24,10 +24,10 @@ from ..wire.framing import frame
 _LOOK_S = 0.05
 _SILENCE_FIRST_S, _SILENCE_MAX_S = 0.3, 2.2  # until another member is asked
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 1.0  # after a member could not answer
-_FRAME_BYTES = 1 << 20  # of queries
+SHEET_BYTES = 1 << 20  # of queries in one frame, unless there is a single one
 
 Answer = asyncio.Future[bytes | None]
-Kind = tuple[GroupId, int, float | None]  # of queries: the group, the greatest age in ms, and the timeout
+Kind = tuple[str, int, float | None]  # of queries: the group's name, the greatest age in ms, and the timeout
 
 
 class Sheet:
@@ -40,6 +40,7 @@ class Sheet:
         "_said",
         "_silence_s",
         "_timeout",
+        "addable_bytes",
         "answers",
         "bytes",
         "deadline_s",
@@ -65,12 +66,14 @@ class Sheet:
         max_age_ms: int = 0,
         timeout: float | None = None,
         liars: int = 0,
+        addable_bytes: int = SHEET_BYTES,
     ) -> None:
         self.group = group
         self.members = members
         self.to = to  # the member to ask next
         self.max_age_ms = max_age_ms
         self.liars = liars  # members that may lie: then all are asked
+        self.addable_bytes = addable_bytes  # one more query may be so large
         self.payloads: list[bytes] = []
         self.answers: list[Answer] = []  # in the order of the payloads
         self.bytes = 0  # of the payloads
@@ -88,6 +91,11 @@ class Sheet:
         self._heard: set[int] = set()  # places of those that were answered in parts
         self._said: dict[int, dict[ProcessId, bytes | None]] = {}  # by places and members, if some may lie
         self._failed: dict[int, dict[ProcessId, str]] = {}  # members that say that there never will be an answer
+
+    def add(self, payload: bytes, answer: Answer) -> None:
+        self.bytes += len(payload)
+        self.payloads.append(payload)
+        self.answers.append(answer)
 
     def begin(self, number: int, now_s: float) -> None:
         """It is sent for the first time, and waits from now on."""
@@ -199,16 +207,16 @@ class Questions:
     # -- what is asked
 
     def ask(self, kind: Kind, payload: bytes, answer: Answer) -> Sheet | None:
-        """With the others of this turn and kind. None: there is no sheet with room for it, and one is to be begun."""
-        sheet = self._filling.get(kind)
-        if sheet is None:
+        """With the others of this turn and kind. None: there are none, or it does not fit in with them."""
+        try:
+            sheet = self._filling.get(kind)
+        except TypeError:  # the group is no name at all, which is said where a sheet is begun
             return None
-        payloads, size = sheet.payloads, sheet.bytes + len(payload)
-        if (size > _FRAME_BYTES and payloads) or len(payloads) == QUERIES_MAX:
+        if sheet is None or len(payload) > sheet.addable_bytes or len(sheet.payloads) == QUERIES_MAX:
             return None
-        sheet.bytes = size
-        payloads.append(payload)
-        sheet.answers.append(answer)
+        if sheet.bytes + len(payload) > SHEET_BYTES:
+            return None
+        sheet.add(payload, answer)
         return sheet
 
     def begin(self, kind: Kind, sheet: Sheet) -> None:

@@ -31,7 +31,7 @@ from ..system import system
 from ..wire.control import Layout, Result, ResultsQuery, Status
 from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
-from ._questions import Answer, Kind, Sheet
+from ._questions import SHEET_BYTES, Answer, Kind, Sheet
 from .driver import ClientDriver
 from .history import HistoryWriter
 from .observer import Observer, Where, seeds_and_credentials
@@ -490,13 +490,17 @@ class AsyncClient(Observer):
         age_ms = 0 if consistency == "linearizable" else _age_ms(consistency, max_age)
         history = None if age_ms else self._history
         since_us = 0 if history is None else system().wall_us()
-        sheet, future = self._ask(group, payload, age_ms, timeout)
+        driver = self._driver or self._open
+        question = payload if type(payload) is bytes else _checked(payload)
+        future: Answer = driver.loop.create_future()
+        kind = (group, age_ms, timeout)
+        sheet = driver.trunk.questions.ask(kind, question, future) or self._ask_first(driver, kind, question, future)
         try:
             answer = await future
         except TimeoutError:
             raise self._unanswered(sheet, timeout) from None
         if history is not None:
-            self._write_down_query(history, _checked(payload), since_us, answer)
+            self._write_down_query(history, question, since_us, answer)
         return answer
 
     def _write_down_query(self, history: HistoryWriter, payload: bytes, since_us: int, answer: bytes | None) -> None:
@@ -506,29 +510,21 @@ class AsyncClient(Observer):
         if meaning is not None and result is not None:
             history.read(self._process.sender, since_us, meaning, result)
 
-    def _ask(self, group: str, payload: Payload, age_ms: int, timeout: float | None) -> tuple[Sheet, Answer]:
-        driver = self._driver or self._open
-        trunk = driver.trunk
-        question = payload if type(payload) is bytes else _checked(payload)
-        if len(question) > trunk.message_bytes:
-            limit = trunk.message_bytes
+    def _ask_first(self, driver: _Driver, kind: Kind, question: bytes, future: Answer) -> Sheet:
+        """The first query of its kind in this turn, or one that does not fit in with the others."""
+        name, age_ms, timeout = kind
+        trunk, group = driver.trunk, self._group(name)
+        questions, members, limit = trunk.questions, trunk.members[group], trunk.message_bytes
+        if len(question) > limit:
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        kind = (self._group(group), age_ms, timeout)
-        answer: Answer = driver.loop.create_future()
-        sheet = trunk.questions.ask(kind, question, answer)
-        if sheet is None:
-            trunk.questions.begin(kind, self._sheet(driver, kind))
-            sheet = trunk.questions.ask(kind, question, answer)
-            assert sheet is not None, "an empty sheet takes any query"
-        return sheet, answer
-
-    def _sheet(self, driver: _Driver, kind: Kind) -> Sheet:
-        group, age_ms, timeout = kind
-        trunk = driver.trunk
-        members, leader = trunk.members[group], trunk.questions.leaders.get(group)
+        leader = questions.leaders.get(group)
         if leader is None or leader not in members:
             leader = driver.process.leader_of(group)
-        return Sheet(group, members, leader, age_ms, timeout, liars_max(len(members)) if trunk.fears_liars else 0)
+        liars = liars_max(len(members)) if trunk.fears_liars else 0
+        sheet = Sheet(group, members, leader, age_ms, timeout, liars, min(limit, SHEET_BYTES))
+        sheet.add(question, future)
+        questions.begin(kind, sheet)
+        return sheet
 
     def _unanswered(self, sheet: Sheet, timeout: float | None) -> RetryableError:
         if sheet.is_busy:
