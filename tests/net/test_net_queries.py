@@ -358,7 +358,8 @@ def test_a_client_that_does_not_read_costs_no_more_than_its_buffer(tmp_path: Pat
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (Query(1, 0, (1, 2), (b"",)), "it has a number for each payload"),
+        (Query(1, 0, (), ()), "it has payloads"),
+        (Query(1, 0, (1, 2), (b"",)), "a number for each payload"),
         (Query(1, -1, (1,), (b"",)), "an age of 0 or more"),
         (Query(1, 0, (1,), (bytes(100),)), "a query of 100 bytes is over the limit of 50"),
         (Query(1, 0, tuple(range(1_001)), (b"",) * 1_001), "not a request of an observer"),

@@ -217,6 +217,22 @@ def test_nothing_is_kept_of_queries_that_nobody_waits_for(monkeypatch: pytest.Mo
     run(test)
 
 
+def test_nobody_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is answered, nobody waits for the other one any more, and the connection breaks."""
+
+    async def test() -> None:
+        asker = Asker(monkeypatch)
+        answered, given_up = asker.ask(b"1"), asker.ask(b"2")
+        ((_, query),) = asker.turn()
+        asker.questions.on_answers(0, Answers(1, 0, query.numbers[:1], (b"1",)))
+        given_up.cancel()
+        asker.questions.on_reconnected(0)
+        assert asker.turn() == []
+        assert answered.result() == b"1"
+
+    run(test)
+
+
 def test_a_sheet_is_asked_once_in_a_turn_for_however_many_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         asker = Asker(monkeypatch)

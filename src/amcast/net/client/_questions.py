@@ -163,7 +163,7 @@ class Sheet:
     # -- when it is asked, and whom
 
     def query(self) -> Query:
-        """What nobody has answered yet."""
+        """What nobody has answered yet. That may be nothing, if those who asked for the rest have given up."""
         numbers, payloads = self.numbers, tuple(self.payloads)
         if self._heard:
             left = [place for place, answer in enumerate(self.answers) if not answer.done()]
@@ -245,9 +245,11 @@ class Questions:
         for sheet in unsent:
             if not sheet.number:
                 self._begin(sheet)
-            framed = frame(msgspec.msgpack.encode(sheet.query()))
-            for member in sheet.asked:
-                self._send(member, framed)
+            query = sheet.query()
+            if query.numbers:
+                framed = frame(msgspec.msgpack.encode(query))
+                for member in sheet.asked:
+                    self._send(member, framed)
 
     def _begin(self, sheet: Sheet) -> None:
         self._count = number = self._count + 1

@@ -80,8 +80,9 @@ class Queries:
     # -- taking
 
     def take(self, connection: Connection, account: Account, rights: Rights, query: Query) -> None:
-        if len(query.numbers) != len(query.payloads) or query.max_age_ms < 0:
-            connection.refuse("not a query: it has a number for each payload, and an age of 0 or more")
+        # An empty one would count as nothing, so that any number of them could wait.
+        if not query.numbers or len(query.numbers) != len(query.payloads) or query.max_age_ms < 0:
+            connection.refuse("not a query: it has payloads, a number for each payload, and an age of 0 or more")
             return
         limit = self._limits.message_bytes
         if (size := max(map(len, query.payloads), default=0)) > limit:
