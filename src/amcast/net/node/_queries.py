@@ -189,7 +189,8 @@ class Queries:
             self._forget(asked, len(asked.numbers))
             return
         answers: list[bytes | None] = []  # those that are not sent yet
-        first = size = done = 0  # `first`: of them
+        first = done = 0  # `first`: of them
+        size = 0  # of all since the last look whether there is room, also of those that are sent
         for payload in asked.payloads:
             done += 1
             try:
