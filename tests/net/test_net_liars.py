@@ -13,7 +13,7 @@ import pytest
 
 from amcast import NotInTimeError, UsageError
 from amcast.core import AppMessage, ProcessId, Wire
-from amcast.net.client._questions import Question
+from amcast.net.client._questions import Sheet
 from amcast.net.client.async_client import connect
 from amcast.net.node.application import StateMachine
 from amcast.net.node.data_folder import replace_folder
@@ -210,13 +210,15 @@ def test_members_that_answer_differently_are_asked_again() -> None:
     """The state changes while they answer: all tell the truth, and no two have said the same yet."""
 
     async def test() -> None:
-        question = Question(1, (0, 1, 2, 3), 0, b"", 0, asyncio.get_running_loop().create_future(), liars=1)
-        assert not question.hear(0, b"1")
-        assert not question.hear(1, b"2")
-        assert not question.is_at_odds
-        assert not question.hear(2, b"3")
-        assert question.is_at_odds
-        assert not question.hear(9, b"1"), "no member of the group"
-        assert question.hear(3, b"1")
+        sheet = Sheet(1, (0, 1, 2, 3), 0, liars=1)
+        sheet.add(b"", asyncio.get_running_loop().create_future())
+        assert not sheet.hear(0, 0, b"1")
+        assert not sheet.hear(0, 1, b"2")
+        assert not sheet.is_at_odds(0)
+        assert not sheet.hear(0, 2, b"3")
+        assert sheet.is_at_odds(0)
+        assert not sheet.hear(0, 9, b"1"), "no member of the group"
+        assert sheet.hear(0, 3, b"1")
+        assert sheet.answers[0].result() == b"1"
 
     run(test)

@@ -31,7 +31,7 @@ from ..system import system
 from ..wire.control import Layout, Result, ResultsQuery, Status
 from ..wire.envelope import KEY_LIMIT, Keyed, Skip, as_sent, enclose
 from ..wire.framing import frame
-from ._questions import Question
+from ._questions import SHEET_BYTES, Answer, Kind, Sheet
 from .driver import ClientDriver
 from .history import HistoryWriter
 from .observer import Observer, Where, seeds_and_credentials
@@ -488,48 +488,48 @@ class AsyncClient(Observer):
         An error of the application is a `QueryError`. A query that got no answer in time can be asked again freely.
         """
         age_ms = 0 if consistency == "linearizable" else _age_ms(consistency, max_age)
-        if self._history is not None and not age_ms:
-            return await self._query_and_write_down(self._history, group, payload, timeout)
-        return await self._query(group, payload, age_ms, timeout)
+        history = None if age_ms else self._history
+        since_us = 0 if history is None else system().wall_us()
+        driver = self._driver or self._open
+        question = payload if type(payload) is bytes else _checked(payload)
+        future: Answer = driver.loop.create_future()
+        kind = (group, age_ms, timeout)
+        sheet = driver.trunk.questions.ask(kind, question, future) or self._ask_first(driver, kind, question, future)
+        try:
+            answer = await future
+        except TimeoutError:
+            raise self._unanswered(sheet, timeout) from None
+        if history is not None:
+            self._write_down_query(history, question, since_us, answer)
+        return answer
 
-    async def _query_and_write_down(
-        self, history: HistoryWriter, group: str, payload: Payload, timeout: float | None
-    ) -> bytes | None:
+    def _write_down_query(self, history: HistoryWriter, payload: bytes, since_us: int, answer: bytes | None) -> None:
         """A query without an answer changes nothing, so the history has only those that were answered."""
-        meaning, since_us = meaning_of(_checked(payload)), system().wall_us()
-        answer = await self._query(group, payload, 0, timeout)
+        meaning = meaning_of(payload)
         result = None if meaning is None or answer is None else result_in(answer, meaning)
         if meaning is not None and result is not None:
             history.read(self._process.sender, since_us, meaning, result)
-        return answer
 
-    async def _query(self, group: str, payload: Payload, age_ms: int, timeout: float | None) -> bytes | None:
-        driver = self._open
-        trunk, number = driver.trunk, self._group(group)
-        question = payload if type(payload) is bytes else _checked(payload)
-        if len(question) > trunk.message_bytes:
-            limit = trunk.message_bytes
+    def _ask_first(self, driver: _Driver, kind: Kind, question: bytes, future: Answer) -> Sheet:
+        """The first query of its kind in this turn, or one that does not fit in with the others."""
+        name, age_ms, timeout = kind
+        trunk, group = driver.trunk, self._group(name)
+        questions, members, limit = trunk.questions, trunk.members[group], trunk.message_bytes
+        if len(question) > limit:
             raise UsageError(f"a query of {len(question)} bytes is over the cluster's limit of {limit}")
-        questions, members = trunk.questions, trunk.members[number]
-        leader = questions.leaders.get(number)
+        leader = questions.leaders.get(group)
         if leader is None or leader not in members:
-            leader = driver.process.leader_of(number)
-        future: asyncio.Future[bytes | None] = driver.loop.create_future()
+            leader = driver.process.leader_of(group)
         liars = liars_max(len(members)) if trunk.fears_liars else 0
-        asked = Question(number, members, leader, question, age_ms, future, liars)
-        questions.ask(asked, timeout)
-        try:
-            return await future
-        except BaseException as error:
-            questions.forget(asked)
-            if isinstance(error, TimeoutError):
-                raise self._unanswered(asked, timeout) from None
-            raise
+        sheet = Sheet(group, members, leader, age_ms, timeout, liars, min(limit, SHEET_BYTES))
+        sheet.add(question, future)
+        questions.begin(kind, sheet)
+        return sheet
 
-    def _unanswered(self, asked: Question, timeout: float | None) -> RetryableError:
-        if asked.is_busy:
+    def _unanswered(self, sheet: Sheet, timeout: float | None) -> RetryableError:
+        if sheet.is_busy:
             return BusyError("the cluster was busy all the time: ask less, or wait longer")
-        problems = "; ".join([*([asked.problem] if asked.problem else []), *self._trunk.problems])
+        problems = "; ".join([*([sheet.problem] if sheet.problem else []), *self._trunk.problems])
         reason = f": {problems}" if problems else ""
         return NotInTimeError(f"no answer to a query within {timeout:g} s{reason}")
 

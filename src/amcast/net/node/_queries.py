@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,8 +29,9 @@ from ..wire.control import BUSY, ELSEWHERE, FAILED, WRONG, Answers, Query, Unans
 from ..wire.framing import frame
 from ._accounts import Account
 from ._audit import Rate
-from .application import ApplicationError
+from .application import ApplicationError, Host, checked_result
 from .node import Node
+from .results import RESULT_LIMIT
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -56,7 +58,7 @@ class _Asked:
         self.bytes = sum(map(len, query.payloads))
         self.deadline_s = deadline_s
         self.read = -1
-        self.position: int | None = None  # which the application must have reached; None: its read is not done
+        self.position = -1  # which the application must have reached, once its read is done
 
 
 class Queries:
@@ -64,8 +66,10 @@ class Queries:
         self._node = node
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[_Asked, None] = {}  # in the order in which they came
-        self._reading = 0  # of them, those whose read is not done
+        # In the order in which they came: those whose read is not done, and those that wait for the application, or for
+        # room on their connections.
+        self._reading: deque[_Asked] = deque()
+        self._readable: dict[_Asked, None] = {}
         self.count = 0
         self.bytes = 0
         self._look: asyncio.Handle | None = None
@@ -76,8 +80,9 @@ class Queries:
     # -- taking
 
     def take(self, connection: Connection, account: Account, rights: Rights, query: Query) -> None:
-        if len(query.numbers) != len(query.payloads) or query.max_age_ms < 0:
-            connection.refuse("not a query: it has a number for each payload, and an age of 0 or more")
+        # An empty one would count as nothing, so that any number of them could wait.
+        if not query.numbers or len(query.numbers) != len(query.payloads) or query.max_age_ms < 0:
+            connection.refuse("not a query: it has payloads, a number for each payload, and an age of 0 or more")
             return
         limit = self._limits.message_bytes
         if (size := max(map(len, query.payloads), default=0)) > limit:
@@ -125,13 +130,12 @@ class Queries:
             asked.connection.throttle(account.pause(int(system().monotonic_s() * 1e6), is_contended=False))
             return
         self._count(asked, count, asked.bytes)
-        self._waiting[asked] = None
         if query.max_age_ms:
-            asked.position = self._node.process.delivered
+            self._note_position(asked, self._node.process.delivered)
             self._serve()
         else:
             asked.read = self._node.begin_read()
-            self._reading += 1
+            self._reading.append(asked)
             self._look_later()
 
     def _count(self, asked: _Asked, count: int, size: int) -> None:
@@ -143,14 +147,17 @@ class Queries:
     # -- serving
 
     def _on_readable(self, read: int, position: int) -> None:
-        for asked in self._waiting:
-            if asked.position is None and asked.read <= read:
-                asked.position = position
-                self._reading -= 1
+        reading = self._reading
+        while reading and reading[0].read <= read:  # they only rise
+            self._note_position(reading.popleft(), position)
         self._serve()
 
+    def _note_position(self, asked: _Asked, position: int) -> None:
+        asked.position = position
+        self._readable[asked] = None
+
     def _on_turn_end(self) -> None:
-        if len(self._waiting) > self._reading:
+        if self._readable:
             self._serve()
 
     def _serve(self) -> None:
@@ -158,65 +165,72 @@ class Queries:
         host = self._node.application
         assert host is not None, "queries are taken only where there is an application"
         room = _TURN_QUERIES
-        for asked in list(self._waiting):
-            if asked.position is None or asked.position > host.position or not self._has_room(asked.connection):
+        for asked in list(self._readable):
+            if asked.position > host.position or not self._has_room(asked.connection):
                 continue
             room -= len(asked.numbers)
-            self._answer(asked)
+            self._answer(asked, host)
             if room <= 0:
                 break
         if room < _TURN_QUERIES:
             self._node.hurry()
-        if self._waiting:
+        if self._readable or self._reading:
             self._look_later()
 
     def _has_room(self, connection: Connection) -> bool:
         return connection.takes_output and connection.waiting_bytes <= self._limits.client_bytes
 
-    def _answer(self, asked: _Asked) -> None:
+    def _answer(self, asked: _Asked, host: Host) -> None:
         """As much as there is room for. The rest waits."""
-        host = self._node.application
-        assert host is not None
-        numbers: list[int] = []
-        answers: list[bytes | None] = []
-        size = done = done_bytes = 0
-        for number, payload in zip(asked.numbers, asked.payloads, strict=True):
+        try:
+            query = host.querying()
+        except ApplicationError as error:
+            self._give_back(asked.connection, asked.numbers, ELSEWHERE, str(error))
+            self._forget(asked, len(asked.numbers))
+            return
+        answers: list[bytes | None] = []  # those that are not sent yet
+        first = done = 0  # `first`: of them
+        size = 0  # of all since the last look whether there is room, also of those that are sent
+        for payload in asked.payloads:
             done += 1
-            done_bytes += len(payload)
             try:
-                answer = host.query(payload)
-            except ApplicationError as error:
-                self._give_back(asked.connection, (number,), ELSEWHERE, str(error))
-                continue
+                answer = query(payload)
+                if type(answer) is not bytes or len(answer) > RESULT_LIMIT:
+                    answer = checked_result(answer)
             except Exception as error:
-                self._on_raised(asked.connection, number, error)
+                self._send(asked.connection, asked.numbers[first : done - 1], answers)
+                self._on_raised(asked.connection, asked.numbers[done - 1], error)
+                answers, first = [], done
                 continue
-            numbers.append(number)
             answers.append(answer)
-            size += len(answer or b"")
-            if size > _FRAME_BYTES:
-                self._send(asked.connection, numbers, answers)
-                numbers, answers, size = [], [], 0
-                if not self._has_room(asked.connection):
-                    break
-        if numbers:
-            self._send(asked.connection, numbers, answers)
-        self._forget(asked, done, done_bytes)
+            if answer is not None:
+                size += len(answer)
+                if size > _FRAME_BYTES:
+                    self._send(asked.connection, asked.numbers[first:done], answers)
+                    answers, first, size = [], done, 0
+                    if not self._has_room(asked.connection):
+                        break
+        self._send(asked.connection, asked.numbers[first:done], answers)
+        self._forget(asked, done)
 
-    def _forget(self, asked: _Asked, done: int, size: int) -> None:
-        self._count(asked, -done, -size)
+    def _forget(self, asked: _Asked, done: int) -> None:
+        """The first ones are answered, or given back."""
         if done == len(asked.numbers):
-            del self._waiting[asked]
-            self._reading -= asked.position is None
-        else:
-            asked.numbers, asked.payloads = asked.numbers[done:], asked.payloads[done:]
-            asked.bytes -= size
+            self._count(asked, -done, -asked.bytes)
+            self._readable.pop(asked, None)
+            return
+        size = sum(map(len, asked.payloads[:done]))
+        self._count(asked, -done, -size)
+        asked.numbers, asked.payloads = asked.numbers[done:], asked.payloads[done:]
+        asked.bytes -= size
 
-    def _send(self, connection: Connection, numbers: list[int], answers: list[bytes | None]) -> None:
+    def _send(self, connection: Connection, numbers: tuple[int, ...], answers: list[bytes | None]) -> None:
+        if not answers:
+            return
         leader = self._node.process.leader
         if leader is not None and self._node.topology.group_of(leader) != self._node.group:
             leader = None
-        answer = Answers(self._node.group, leader, tuple(numbers), tuple(answers))
+        answer = Answers(self._node.group, leader, numbers, tuple(answers))
         connection.send_frame(frame(msgspec.msgpack.encode(answer)), is_owed=True)
 
     def _on_raised(self, connection: Connection, number: int, error: Exception) -> None:
@@ -243,21 +257,28 @@ class Queries:
 
     def _look_again(self) -> None:
         self._look = None
-        now_s = system().monotonic_s()
-        for asked in list(self._waiting):
-            if asked.connection.is_lost:
-                self._forget(asked, len(asked.numbers), asked.bytes)
-            elif asked.deadline_s < now_s:
-                self._give_back(asked.connection, asked.numbers, ELSEWHERE, self._what_is_missing(asked))
-                self._forget(asked, len(asked.numbers), asked.bytes)
-        if len(self._waiting) > self._reading:
+        self._give_up(system().monotonic_s())
+        if self._readable:
             self._serve()
-        elif self._waiting:
+        elif self._reading:
             self._look_later()
         if self._look is None:
             self._node.watch_turns(self._on_turn_end, False)
 
+    def _give_up(self, now_s: float) -> None:
+        """Those that have waited for too long, and those that nobody waits for."""
+        ended = [
+            each for each in (*self._reading, *self._readable) if each.connection.is_lost or each.deadline_s < now_s
+        ]
+        for asked in ended:
+            if not asked.connection.is_lost:
+                self._give_back(asked.connection, asked.numbers, ELSEWHERE, self._what_is_missing(asked))
+            self._forget(asked, len(asked.numbers))
+        if ended and self._reading:
+            gone = set(ended)
+            self._reading = deque([each for each in self._reading if each not in gone])
+
     def _what_is_missing(self, asked: _Asked) -> str:
-        if asked.position is None:
+        if asked.position < 0:
             return f"{self._node.name} finds no leader that a majority follows"
         return f"the application of {self._node.name} lags: it waits for position {asked.position}"

@@ -279,12 +279,12 @@ class Host:
         if self.skips.is_decided(self.position):
             self._go_on()
 
-    def query(self, payload: bytes) -> bytes | None:
-        """Raises whatever the machine raises."""
+    def querying(self) -> Callable[[bytes], bytes | None]:
+        """What answers queries in this turn, and may raise anything. Its answers are not checked yet: one call less for
+        each of many queries."""
         if self._failure is not None:
             raise self._failure
-        answer = self._machine.query(payload)
-        return answer if type(answer) is bytes and len(answer) <= RESULT_LIMIT else _checked(answer)
+        return self._machine.query
 
     def opt_deliver(self, position: int, message: AppMessage) -> None:
         with self._attempt("apply a message early", position):
@@ -347,7 +347,7 @@ class Host:
         if position != self.position:
             try:
                 with self._attempt("read for a message", self.position):
-                    own = _checked(self._machine.read(message))
+                    own = checked_result(self._machine.read(message))
                 is_exchanged = own is not None
             except ApplicationError:
                 if not self.skips.is_decided(self.position):
@@ -390,7 +390,7 @@ class Host:
             raise self._failure
         try:
             arguments = (message,) if reads is None else (message, reads)
-            result = _checked(self._machine.apply(*arguments))  # type: ignore[attr-defined]
+            result = checked_result(self._machine.apply(*arguments))  # type: ignore[attr-defined]
         except Exception as error:
             self._failure = ApplicationError(self.position, "apply a message", error)
             raise self._failure from error
@@ -408,7 +408,7 @@ class Host:
             for message in messages:
                 result = apply(message)
                 if type(result) is not bytes or len(result) > RESULT_LIMIT:
-                    result = _checked(result)
+                    result = checked_result(result)
                 results.append(result)
                 self.position += 1
         except Exception as error:
@@ -510,7 +510,8 @@ class Host:
             self.saved_at(position)
 
 
-def _checked(result: Any) -> bytes | None:
+def checked_result(result: Any) -> bytes | None:
+    """What an application may answer. Raises if this is something else."""
     if result is None:
         return None
     if not isinstance(result, bytes | bytearray | memoryview):
