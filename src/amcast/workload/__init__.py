@@ -2,6 +2,7 @@
 
 from .base import Draft, Geography, Seat, Stream, Touch, Workload, stream_random
 from .clients import Load, LoadClient
+from .gtpcc import Gtpcc
 from .kinds import KINDS, AnyWorkload, workload_of
 from .liars import LyingClient
 from .micro import Micro, parse_destinations
@@ -11,6 +12,7 @@ __all__ = [
     "AnyWorkload",
     "Draft",
     "Geography",
+    "Gtpcc",
     "Load",
     "LoadClient",
     "LyingClient",

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
+from .gtpcc import Gtpcc
 from .micro import Micro
 
-AnyWorkload = Micro
+AnyWorkload = Micro | Gtpcc
 
-KINDS = {"micro": Micro}
+KINDS: dict[str, type[AnyWorkload]] = {"micro": Micro, "gtpcc": Gtpcc}
 
 
 def workload_of(kind: str, options: Mapping[str, Any]) -> AnyWorkload:
