@@ -10,10 +10,11 @@ import msgspec
 from ..core import UsageError
 from .gtpcc import Gtpcc
 from .micro import Micro
+from .social import Social
 
-AnyWorkload = Micro | Gtpcc
+AnyWorkload = Micro | Gtpcc | Social
 
-KINDS: dict[str, type[AnyWorkload]] = {"micro": Micro, "gtpcc": Gtpcc}
+KINDS: dict[str, type[AnyWorkload]] = {"micro": Micro, "gtpcc": Gtpcc, "social": Social}
 
 
 def workload_of(kind: str, options: Mapping[str, Any]) -> AnyWorkload:
