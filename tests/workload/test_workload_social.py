@@ -10,7 +10,7 @@ import pytest
 from amcast.core import UsageError, grid, latency_preset
 from amcast.sim import scenario, simulate
 from amcast.workload import Seat, Social, stream_random
-from amcast.workload.friends import BLOCK, Graph
+from amcast.workload.friends import BLOCK, Graph, followers_of, network_of, spread_of
 from amcast.workload.social import (
     GEOPAXOS_3,
     GEOPAXOS_5,
@@ -18,9 +18,6 @@ from amcast.workload.social import (
     Post,
     ReadTimeline,
     SocialStream,
-    followers_of,
-    network_of,
-    spread_of,
 )
 
 SMALL = Social(users=400, followers_max=20)
@@ -34,7 +31,7 @@ def stream_of(workload: Social, groups: int = 4, number: int = 0) -> SocialStrea
 
 def shares(workload: Social, groups: int) -> list[float]:
     """In percent: the users with followers in one group, in two, ..."""
-    found = spread_of(workload, groups)
+    found = spread_of(workload.graph(), groups)
     return [100 * found.get(count, 0) / workload.users for count in range(1, groups + 1)]
 
 

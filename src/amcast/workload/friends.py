@@ -8,6 +8,9 @@ few followers across.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -86,3 +89,44 @@ def parts_of_followers(users: int, user: Int64s, follower: Int64s, part: Int64s,
     """Where the followers of users are: a user and a part with followers of it, sorted."""
     pairs = np.unique(user * parts + part[follower])
     return pairs // parts, pairs % parts
+
+
+class Network:
+    """The users of a graph in so many groups."""
+
+    def __init__(self, graph: Graph, parts: int) -> None:
+        self.part, followed, where = _divided(graph, parts)
+        starts = np.searchsorted(followed, np.arange(graph.users + 1)).tolist()
+        listed = where.tolist()
+        # Groups by number from 0 on: the parts in which each user has followers.
+        self.audience = [tuple(listed[start:end]) for start, end in pairwise(starts)]
+        self.parts = self.part.tolist()
+        self.members: list[list[int]] = [[] for _ in range(parts)]
+        for user, part in enumerate(self.parts):
+            self.members[part].append(user)
+
+
+def _divided(graph: Graph, parts: int) -> tuple[Int64s, Int64s, Int64s]:
+    user, follower = graph.draw()
+    part = cut(graph.users, user, follower, parts)
+    return part, *parts_of_followers(graph.users, user, follower, part, parts)
+
+
+@lru_cache(maxsize=4)
+def network_of(graph: Graph, parts: int) -> Network:
+    """Drawn once for all clients."""
+    return Network(graph, parts)
+
+
+@lru_cache(maxsize=4)
+def followers_of(graph: Graph) -> list[list[int]]:
+    user, follower = graph.draw()
+    starts = np.searchsorted(user, np.arange(graph.users + 1)).tolist()
+    listed = follower.tolist()
+    return [listed[start:end] for start, end in pairwise(starts)]
+
+
+def spread_of(graph: Graph, parts: int) -> dict[int, int]:
+    """How many users have followers in one group, in two, and so on."""
+    counts = np.bincount([len(each) for each in network_of(graph, parts).audience])
+    return {groups: int(users) for groups, users in enumerate(counts) if users}

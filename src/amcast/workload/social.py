@@ -10,18 +10,17 @@ section 4.7.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import pairwise
 from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import numpy as np
 
 from ..core import GroupId, Latency, Topology, UsageError, encode
 from ..core.message import PAYLOAD_LIMIT
 from .base import Draft, Geography, Seat, Stream, Touch, Workload
-from .friends import Graph, Int64s, cut, parts_of_followers
+
+if TYPE_CHECKING:  # numpy is loaded when somebody draws: nodes and most commands do without
+    from .friends import Graph
 
 FOLLOWERS_MAX = 1_000  # near by: an operation on the objects of all followers has a limit
 _USERS_MAX = 10_000_000
@@ -84,6 +83,8 @@ class Social(Workload, frozen=True, forbid_unknown_fields=True, tag="social"):
         return SocialStream(self, geography, seat, rng)
 
     def graph(self) -> Graph:
+        from .friends import Graph
+
         return Graph(self.users, self.zipf, self.followers_max, self.far, self.graph_seed)
 
 
@@ -91,51 +92,12 @@ GEOPAXOS_3 = Social(followers_max=300, far=0.31, graph_seed=3, timelines=0.8, ac
 GEOPAXOS_5 = Social(followers_max=100, far=0.34, graph_seed=1, timelines=0.8, acts_for="home")
 
 
-class Network:
-    """The users of a graph in so many groups."""
-
-    def __init__(self, graph: Graph, parts: int) -> None:
-        self.part, followed, where = _divided(graph, parts)
-        starts = np.searchsorted(followed, np.arange(graph.users + 1)).tolist()
-        listed = where.tolist()
-        # Groups by number from 0 on: the parts in which each user has followers.
-        self.audience = [tuple(listed[start:end]) for start, end in pairwise(starts)]
-        self.parts = self.part.tolist()
-        self.members: list[list[int]] = [[] for _ in range(parts)]
-        for user, part in enumerate(self.parts):
-            self.members[part].append(user)
-
-
-def _divided(graph: Graph, parts: int) -> tuple[Int64s, Int64s, Int64s]:
-    user, follower = graph.draw()
-    part = cut(graph.users, user, follower, parts)
-    return part, *parts_of_followers(graph.users, user, follower, part, parts)
-
-
-@lru_cache(maxsize=4)
-def network_of(graph: Graph, parts: int) -> Network:
-    """Drawn once for all clients."""
-    return Network(graph, parts)
-
-
-@lru_cache(maxsize=4)
-def followers_of(graph: Graph) -> list[list[int]]:
-    user, follower = graph.draw()
-    starts = np.searchsorted(user, np.arange(graph.users + 1)).tolist()
-    listed = follower.tolist()
-    return [listed[start:end] for start, end in pairwise(starts)]
-
-
-def spread_of(workload: Social, groups: int) -> dict[int, int]:
-    """How many users have followers in one group, in two, and so on."""
-    counts = np.bincount([len(each) for each in network_of(workload.graph(), groups).audience])
-    return {groups: int(users) for groups, users in enumerate(counts) if users}
-
-
 class SocialStream(Stream):
     """The requests of one client."""
 
     def __init__(self, workload: Social, geography: Geography, seat: Seat, rng: Random) -> None:
+        from .friends import network_of
+
         self._workload = workload
         self._groups = geography.groups
         self._network = network_of(workload.graph(), len(self._groups))
@@ -181,6 +143,8 @@ class SocialStream(Stream):
 
     def _touches(self, request: Request) -> tuple[Touch, ...]:
         """A timeline is an object of the user's group. Each post has a number of its own."""
+        from .friends import followers_of
+
         match request:
             case Post(user):
                 self._posts += 1
