@@ -129,9 +129,7 @@ def cells_of(study: Study) -> list[Cell]:
             payload_bytes=study.payload_bytes,
             cpu_us=study.cpu_us,
         )
-        for name, (destinations, workload), network, region, clients, rate, outstanding, seed in product(
-            *dimensions.values()
-        )
+        for name, load, network, region, clients, rate, outstanding, seed in product(*dimensions.values())
     ]
     for cell in made:
         if cell.seed == study.first_seed:  # nothing that can be wrong depends on the seed
