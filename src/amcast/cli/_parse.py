@@ -29,6 +29,10 @@ WorkloadOptions = Annotated[
     list[str] | None,
     typer.Option("--workload-option", "-w", help="An option of the workload, as name=value.", metavar="NAME=VALUE"),
 ]
+RateOption = Annotated[
+    float | None,
+    typer.Option(help="Open loop: messages a second by all clients together, whatever comes back.", min=0.001),
+]
 USUAL_DESTINATIONS, USUAL_PAYLOAD = "1-2", 64
 
 
@@ -49,6 +53,16 @@ def parse_workload(
     if (destinations, payload, global_share) != (USUAL_DESTINATIONS, USUAL_PAYLOAD, None):
         raise UsageError(f"--destinations, --payload and --global are for the workload micro, not for {kind}")
     return workload_of(kind, {"targets": targets, **own} if targets else own)
+
+
+def messages_of(workload: AnyWorkload, given: int | None, usual: int) -> int:
+    """How many are multicast: all of a workload that ends, unless somebody wants fewer."""
+    return given or workload.length or usual
+
+
+def interval_of(rate: float | None, clients: int) -> int:
+    """Between two messages of a client, on average, in microseconds. 0: a closed loop."""
+    return 0 if rate is None else max(1, round(clients * 1e6 / rate))
 
 
 def parse_workloads(kind: str | None, options: list[str] | None) -> tuple[AnyWorkload, ...] | None:

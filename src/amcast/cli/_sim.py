@@ -45,9 +45,12 @@ from ._parse import (
     USUAL_DESTINATIONS,
     USUAL_PAYLOAD,
     GlobalOption,
+    RateOption,
     TargetsOption,
     WorkloadOption,
     WorkloadOptions,
+    interval_of,
+    messages_of,
     parse_options,
     parse_workload,
 )
@@ -55,6 +58,8 @@ from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
     from ..netsim import NodeScenario
+
+_MESSAGES = 200
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +71,9 @@ def register(app: typer.Typer) -> None:
             int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
         ] = None,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
-        messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
+        messages: Annotated[
+            int | None, typer.Option(help=f"Messages by all clients together; {_MESSAGES} if not given.", min=1)
+        ] = None,
         workload: WorkloadOption = "micro",
         workload_option: WorkloadOptions = None,
         destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = USUAL_DESTINATIONS,
@@ -77,6 +84,7 @@ def register(app: typer.Typer) -> None:
         interval_us: Annotated[
             int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
         ] = 0,
+        rate: RateOption = None,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
         client_region: ClientRegionOption = None,
         fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep messages in order.")] = True,
@@ -113,6 +121,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sim -p fastcast --network wan --client-region R2[/bold]
 
+        [bold]amcast sim -p flexcast --network aws --groups 12 --workload gtpcc -w locality=0.95[/bold]
+
         [bold]amcast sim -p fastcast -o wrong_guesses=true --destinations 2[/bold]
         """
         if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -124,16 +134,19 @@ def register(app: typer.Typer) -> None:
             made = read_scenario(scenario_file)
         else:
             settings: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+            if rate is not None and interval_us:
+                raise UsageError("--rate and --interval-us say the same: give one of the two")
+            load = parse_workload(workload, workload_option, destinations, payload, targets, global_share)
             made = scenario(
                 name,
                 network,
                 groups=groups,
                 clients=clients,
                 client_region=client_region,
-                messages=messages,
-                workload=parse_workload(workload, workload_option, destinations, payload, targets, global_share),
+                messages=messages_of(load, messages, _MESSAGES),
+                workload=load,
                 outstanding=outstanding,
-                interval_us=interval_us,
+                interval_us=interval_us or interval_of(rate, clients),
                 batch=batch,
                 options=parse_options(option or []),
                 sync_us=sync_us,

@@ -11,6 +11,8 @@ from ...apps.tpcc import Warehouse
 from ...core import AppMessage
 from .application import StateMachine
 
+TPCC_APP = f"{__name__}:Tpcc"  # as a configuration names it
+
 
 class Tpcc(StateMachine):
     def __init__(self, group: str) -> None:
