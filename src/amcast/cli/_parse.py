@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -33,6 +34,7 @@ RateOption = Annotated[
     float | None,
     typer.Option(help="Open loop: messages a second by all clients together, whatever comes back.", min=0.001),
 ]
+_REPLAY = "replay:"
 USUAL_DESTINATIONS, USUAL_PAYLOAD = "1-2", 64
 
 
@@ -50,9 +52,27 @@ def parse_workload(
         low, high = parse_destinations(destinations)
         usual = {"dst_min": low, "dst_max": high, "payload_bytes": payload, "targets": targets}
         return workload_of(kind, {**usual, "global_share": global_share, "own_stream": True, **own})
+    if targets and kind.startswith(_REPLAY):
+        raise UsageError("a replay has its own destinations: leave out --targets")
     if (destinations, payload, global_share) != (USUAL_DESTINATIONS, USUAL_PAYLOAD, None):
         raise UsageError(f"--destinations, --payload and --global are for the workload micro, not for {kind}")
+    if kind.startswith(_REPLAY):
+        return _parse_replay(Path(kind.removeprefix(_REPLAY)), own)
     return workload_of(kind, {"targets": targets, **own} if targets else own)
+
+
+def _parse_replay(path: Path, options: dict[str, Any]) -> AnyWorkload:
+    from ._replay import read_replay
+
+    read = read_replay(path)
+    known = {"timed": read.timed, "speed": read.speed}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"a replay has no option '{name}': it has {', '.join(known)}")
+    chosen = {**known, **options}
+    if not isinstance(chosen["timed"], bool) or not isinstance(chosen["speed"], int | float):
+        raise UsageError("a replay has the options timed=true or false, and speed=2 or so")
+    return msgspec.structs.replace(read, timed=chosen["timed"], speed=float(chosen["speed"]))
 
 
 def messages_of(workload: AnyWorkload, given: int | None, usual: int) -> int:

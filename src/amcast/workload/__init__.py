@@ -6,6 +6,7 @@ from .gtpcc import Gtpcc
 from .kinds import KINDS, AnyWorkload, workload_of
 from .liars import LyingClient
 from .micro import Micro, parse_destinations
+from .replay import Replay
 from .social import Social
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "LoadClient",
     "LyingClient",
     "Micro",
+    "Replay",
     "Seat",
     "Social",
     "Stream",

@@ -10,11 +10,13 @@ import msgspec
 from ..core import UsageError
 from .gtpcc import Gtpcc
 from .micro import Micro
+from .replay import Replay
 from .social import Social
 
-AnyWorkload = Micro | Gtpcc | Social
+AnyWorkload = Micro | Gtpcc | Social | Replay
 
-KINDS: dict[str, type[AnyWorkload]] = {"micro": Micro, "gtpcc": Gtpcc, "social": Social}
+# Those that options describe. A replay is read from a file.
+KINDS: dict[str, type[Micro | Gtpcc | Social]] = {"micro": Micro, "gtpcc": Gtpcc, "social": Social}
 
 
 def workload_of(kind: str, options: Mapping[str, Any]) -> AnyWorkload:
