@@ -98,7 +98,7 @@ def test_latency_of_an_open_loop_counts_from_when_a_message_was_due(
                 clock.now_us += 1_000_000
             client.on_timer("load.next", out)
             client.on_timer("client.send", out)  # which it set to 0
-            client.on_reply(0, Reply(tuple(each.id for each in out.announced), (1,)))
+            client.on_reply(0, Reply((1,), tuple(each.id for each in out.announced)))
         latencies_us = client.latencies_ns() // 1_000
         assert latencies_us[:4].tolist() == [0] * 4
         assert latencies_us[4] == pytest.approx(1_000_000, abs=2)

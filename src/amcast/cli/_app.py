@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_swarm": ("swarm",),
     "_watch": ("watch",),
     "_tracegen": ("tracegen",),
+    "_workload": ("workload",),
     "_cluster": ("node", "up", "down", "collect", "status", "logs"),
     "_load": ("load",),
     "_folders": ("init", "replace"),

@@ -42,16 +42,22 @@ class Graph(msgspec.Struct, frozen=True, array_like=True):
 
     def draw_block(self, block: int) -> tuple[Int64s, Int64s]:
         """A user and a follower of it, for all followers of the users of a block, sorted by user."""
+        user, follower, _ = self.draw_block_told_apart(block)
+        return user, follower
+
+    def draw_block_told_apart(self, block: int) -> tuple[Int64s, Int64s, npt.NDArray[np.bool_]]:
+        """The same, and which followers are near by."""
         rng = np.random.default_rng([self.seed, block])
         followed = np.arange(block * BLOCK, min(self.users, (block + 1) * BLOCK))
         user, follower = self._near(followed, rng)
         far = np.repeat(followed, rng.poisson(self.far, len(followed)))
         anywhere = rng.integers(0, self.users, len(far))
-        # The same user may be drawn twice, or follow itself.
-        pairs = np.unique(np.concatenate((user, far)) * self.users + np.concatenate((follower, anywhere)))
-        user, follower = pairs // self.users, pairs % self.users
-        is_other = user != follower
-        return user[is_other], follower[is_other]
+        # The same user may be drawn twice, or follow itself. Of two, the first is kept: one near by.
+        both = np.concatenate((user, far)) * self.users + np.concatenate((follower, anywhere))
+        pairs, first = np.unique(both, return_index=True)
+        is_other = pairs // self.users != pairs % self.users
+        pairs, is_near = pairs[is_other], first[is_other] < len(user)
+        return pairs // self.users, pairs % self.users, is_near
 
     def _near(self, followed: Int64s, rng: np.random.Generator) -> tuple[Int64s, Int64s]:
         """Each user is somewhere among the users that follow it."""
