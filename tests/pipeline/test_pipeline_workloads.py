@@ -202,6 +202,6 @@ def test_the_command_makes_and_describes(cli: Cli, tmp_path: Path) -> None:
     assert found.json["rows"]["users"] == 3_000
     assert "followers near by" in cli("workload", "describe", folder).out
     assert "is for gtpcc" in cli.refuses("workload", "make", "social", "--out", tmp_path / "no", "--seed", 4)
-    assert "exists" in cli.refuses("workload", "make", "social", "--out", folder)
+    assert "is not empty" in cli.refuses("workload", "make", "social", "--out", folder)
     (folder / make.USERS / "part-000000.parquet").write_bytes(b"")
     assert "part-000000.parquet can't be read" in cli.refuses("workload", "describe", folder)

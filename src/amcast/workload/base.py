@@ -74,6 +74,7 @@ class Stream(ABC):
     def draw(self, count: int) -> list[Draft]:
         """The next messages."""
 
+    pauses = False  # whether users take their time between two messages
     objects: int = 4  # of each group, where messages are operations: one goes to one object of each of its groups
     moves: float = 0.0  # this share of the operations moves their objects to another site
 

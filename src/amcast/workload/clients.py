@@ -95,13 +95,13 @@ class LoadClient(Client):
 
     def _think(self, count: int, out: Outbox) -> None:
         """Sends so many messages, each after the pause that its user makes."""
-        pauses = [self._stream.pause_us() for _ in range(count)]
-        at_once = pauses.count(0)
-        self._send(at_once, out)
-        for pause in filter(None, pauses):
+        if not self._stream.pauses:
+            self._send(count, out)
+            return
+        for _ in range(count):
             self._thinking += 1
             self._pauses += 1
-            out.set_timer(f"{_THINK}.{self._pauses}", pause)
+            out.set_timer(f"{_THINK}.{self._pauses}", self._stream.pause_us())
 
     def _send(self, count: int, out: Outbox) -> None:
         count = min(count, self._load.messages - self._sent)

@@ -120,6 +120,7 @@ class GtpccStream(Stream):
     def __init__(self, workload: Gtpcc, geography: Geography, seat: Seat, rng: Random) -> None:
         self.home = geography.home(seat)
         self.others = geography.by_distance(self.home)
+        self.pauses = workload.waits
         self._workload = workload
         self._is_global = workload.mix == "global"
         # Streams of their own: which transaction is next must not depend on when somebody asks for it.
@@ -134,7 +135,7 @@ class GtpccStream(Stream):
         return [(each.warehouses(), encode_transaction(each)) for each in transactions]
 
     def pause_us(self) -> int:
-        if not self._workload.waits:
+        if not self.pauses:
             return 0
         kind = self._next_kind()
         self._coming.append(kind)
