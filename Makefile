@@ -88,6 +88,9 @@ bench-operations: $(STAMP) ## Measure linearizability on Spark, at 10 million op
 bench-spark: $(STAMP) ## Measure the Spark checks, at 10 and 100 million deliveries (minutes)
 	$(BIN)/python -m bench.spark
 
+bench-workload: $(STAMP) ## Draw 100 million transactions of gTPC-C on Spark, and check their frequencies (10 minutes)
+	$(BIN)/python -m bench.workload
+
 nemesis: $(STAMP) ## Torment a real cluster of each protocol: crashes, restarts, links, clocks, disks (20 minutes)
 	$(BIN)/python -m bench.nemesis --rounds 20
 

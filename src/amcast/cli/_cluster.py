@@ -1,4 +1,4 @@
-"""`amcast node`, `up`, `down`, `collect`, `status`, `logs`, `load`: a real cluster, on this machine or on many."""
+"""`amcast node`, `up`, `down`, `collect`, `status`, `logs`: a real cluster, on this machine or on many."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ import typer
 
 from ..core import UsageError
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
-from ._output import JsonOption, console, errors, json_line, line, print_json, progress, table, visible
-from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
+from ._output import JsonOption, console, errors, json_line, line, print_json, progress, visible
+from ._parse import parse_options
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
-    from ..net.client.load import LoadResult
-    from ..net.client.trunk import Credentials
     from ..net.local import LocalCluster
     from ..net.trace.collect import CollectReport
     from ..net.wire.control import Status
@@ -325,60 +323,6 @@ def register(app: typer.Typer) -> None:
                     sys.stdout.flush()
                     time.sleep(_LOOK_S)
 
-    @app.command("load")
-    def load(
-        folder: DirOption = DEFAULT_DIR,
-        clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
-        connections: Annotated[
-            int | None,
-            typer.Option(help="Connections to each node that all clients share; one for each if not given.", min=1),
-        ] = None,
-        messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
-        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
-        targets: TargetsOption = 0,
-        global_share: GlobalOption = None,
-        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
-        outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
-        client_region: Annotated[
-            str | None, typer.Option(help="The region of the emulated network (`up --network`) in which clients are.")
-        ] = None,
-        token: TokenOption = "",
-        token_file: TokenFileOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Multicast random messages on a running cluster, and measure throughput and latency at the client.
-
-        Examples:
-
-        [bold]amcast load --messages 100000 --clients 16 --destinations 1-2[/bold]
-
-        [bold]amcast load --clients 64 --connections 1[/bold]   all share a connection to each node
-
-        [bold]amcast load --client-region R2[/bold]   on a cluster with [bold]--network wan[/bold]
-        """
-        from ..net.client.load import run_load
-
-        cluster = local_cluster(folder, token, token_file)
-        with progress(quiet=as_json) as bar:
-            task = bar.add_task("messages", total=messages, note="")
-            result = asyncio.run(
-                run_load(
-                    cluster.config,
-                    clients=clients,
-                    messages=messages,
-                    outstanding=outstanding,
-                    connections=connections,
-                    workload=parse_workload(destinations, payload, targets, global_share),
-                    credentials=_placed(cluster, client_region),
-                    history=cluster.history_folder,
-                    progress=lambda done: bar.update(task, completed=done),
-                )
-            )
-        if as_json:
-            print_json(msgspec.to_builtins(result))
-        else:
-            show_load(result)
-
 
 def _write_line(text: str, as_json: bool) -> None:
     text = text.rstrip("\n")
@@ -391,17 +335,6 @@ def _json_of(text: str) -> str:
         return json_line(msgspec.json.decode(text, type=dict[str, Any]))
     except (msgspec.DecodeError, RecursionError):
         return json_line({"text": text})
-
-
-def _placed(cluster: LocalCluster, region: str | None) -> Credentials:
-    """With which clients connect that are in this region of the emulated network."""
-    if region is None:
-        return cluster.credentials()
-    latency = cluster.config.latency()
-    if latency is None:
-        raise UsageError("this cluster emulates no distances: start one with --network, or leave out --client-region")
-    latency.check_region(region)
-    return msgspec.structs.replace(cluster.credentials(), region=region)
 
 
 def _is_given(context: typer.Context, parameter: str) -> bool:
@@ -521,16 +454,6 @@ def _show_collected(report: CollectReport, out: Path, state: str = "") -> None:
     console.print(line(what), highlight=False, soft_wrap=True)
     for each in report.missing:
         errors.print(line(f"evidence is missing: {each}"), style="yellow", soft_wrap=True)
-
-
-def show_load(result: LoadResult) -> None:
-    from ..trace.latency import AT, CLIENT
-
-    made = table("messages", "seconds", "messages/s", "p50 ms", "p99 ms", "max ms", title=f"latency {AT[CLIENT]}")
-    latency = {name: f"{value / 1e3:.2f}" for name, value in result.latency_us.items()}
-    rate = f"{result.rate:,.0f}"
-    made.add_row(f"{result.messages:,}", f"{result.seconds:.2f}", rate, latency["p50"], latency["p99"], latency["max"])
-    console.print(made, highlight=False)
 
 
 async def _statuses_and_rates(cluster: LocalCluster) -> tuple[dict[str, Status | None], dict[str, float]]:

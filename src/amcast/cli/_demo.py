@@ -17,7 +17,8 @@ from ..sim import Scenario, scenario, simulate
 from ..sim.faults import CrashLeader, CutLeader, FaultPlan, Lossy
 from ..trace import write_run
 from ..workload import Micro
-from ._cluster import collect_run, show_load, start_cluster
+from ._cluster import collect_run, start_cluster
+from ._load import show_load
 from ._output import (
     EXIT_CODES,
     JsonOption,

@@ -19,8 +19,10 @@ from ..protocols import protocol, select
 from ..sim import Scenario, parse_kinds, simulate
 from ..sim.fuzz import Finding, FuzzResult, fuzz_one, fuzz_scenario, shrink, violations_of
 from ..trace import write_run
+from ..workload import KINDS
 from ._node_runs import describe_node_finding, draw_node_scenario, finding_fields, fuzz_nodes, node_kinds
 from ._output import FAIL, JsonOption, coloured, console, line, print_json, progress, show_breach, show_entries, table
+from ._parse import WorkloadOptions, parse_workload, parse_workloads
 
 if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
     from ..netsim import NodeFinding, NodeFuzzResult
@@ -39,12 +41,15 @@ class Job(msgspec.Struct, frozen=True):
     groups: int | None
     driver: Driver = Driver.PROCESS
     durability: str | None = None
+    workload: tuple[str, ...] = ()  # its name and its options, as given; none: the microbenchmark, drawn as well
 
     def options(self) -> str:
         """What to add to `amcast fuzz` to draw the same schedules."""
         sizes = "".join(f" --{name} {value}" for name in ("replicas", "groups") if (value := getattr(self, name)))
         mode = "" if self.durability is None else f" --durability {self.durability}"
-        return f"{sizes}{mode}" + (" --driver node" if self.driver is Driver.NODE else "")
+        load = f" --workload {self.workload[0]}" if self.workload else ""
+        load += "".join(f" -w {option}" for option in self.workload[1:])
+        return f"{sizes}{mode}{load}" + (" --driver node" if self.driver is Driver.NODE else "")
 
 
 def register(app: typer.Typer) -> None:
@@ -62,6 +67,13 @@ def register(app: typer.Typer) -> None:
         ] = None,
         replicas: Annotated[int | None, typer.Option(help="Processes per group.", min=1)] = None,
         groups: Annotated[int | None, typer.Option(help="Groups; drawn for each seed if not given.", min=1)] = None,
+        workload: Annotated[
+            str | None,
+            typer.Option(
+                help=f"Of {', '.join(KINDS)}; messages to groups that are drawn if not given.", metavar="NAME"
+            ),
+        ] = None,
+        workload_option: WorkloadOptions = None,
         jobs: Annotated[int, typer.Option(help="Processes to use; all cores if 0.", min=0)] = 0,
         keep_going: Annotated[bool, typer.Option(help="Do not stop at the first violation.")] = False,
         out: Annotated[Path, typer.Option(help="Where a counterexample is written.")] = Path("counterexamples"),
@@ -83,6 +95,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --protocol byzcast --faults all,byzantine[/bold]
 
+        [bold]amcast fuzz -p flexcast --workload gtpcc[/bold]   warehouses must keep their invariants
+
         [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """
         is_node = driver is Driver.NODE
@@ -90,14 +104,15 @@ def register(app: typer.Typer) -> None:
         names = [spec.name for spec in specs]
         if durability is not None and driver is not Driver.NODE:
             raise UsageError("processes alone have one kind of disk: use --durability with --driver node")
+        load = _workload_of(workload, workload_option or [], is_node)
         kinds = node_kinds(faults) if is_node else parse_kinds(faults)
         draw = draw_node_scenario if is_node else _draw_scenario
         for each in names:  # raises what is wrong, before anything starts
-            draw(Job(each, first_seed, kinds, replicas, groups, driver, durability))
+            draw(Job(each, first_seed, kinds, replicas, groups, driver, durability, load))
         results = []
         for each in names:
             todo = [
-                Job(each, seed, kinds, replicas, groups, driver, durability)
+                Job(each, seed, kinds, replicas, groups, driver, durability, load)
                 for seed in range(first_seed, first_seed + seeds)
             ]
             done = Done(resume, todo[0], faults)
@@ -109,7 +124,21 @@ def register(app: typer.Typer) -> None:
 
 
 def _draw_scenario(job: Job) -> Scenario:
-    return fuzz_scenario(job.protocol, job.seed, job.kinds, job.replicas, job.groups)
+    drawn = fuzz_scenario(job.protocol, job.seed, job.kinds, job.replicas, job.groups)
+    if not job.workload:
+        return drawn
+    made = msgspec.structs.replace(drawn, workload=parse_workload(job.workload[0], list(job.workload[1:])))
+    made.check()
+    return made
+
+
+def _workload_of(name: str | None, options: list[str], is_node: bool) -> tuple[str, ...]:
+    """As jobs have it. Options without a workload are refused; so is what a fuzz can't draw."""
+    if parse_workloads(name, options) is None or name is None:
+        return ()
+    if is_node or name not in KINDS:
+        raise UsageError(f"a fuzz of processes has the workloads {', '.join(KINDS)}: leave out --workload {name}")
+    return (name, *options)
 
 
 def _run_job(job: Job) -> FuzzResult | NodeFuzzResult:

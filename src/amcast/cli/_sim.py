@@ -41,11 +41,25 @@ from ._output import (
     show_verdicts,
     show_violations,
 )
-from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
+from ._parse import (
+    USUAL_DESTINATIONS,
+    USUAL_PAYLOAD,
+    GlobalOption,
+    RateOption,
+    TargetsOption,
+    WorkloadOption,
+    WorkloadOptions,
+    interval_of,
+    messages_of,
+    parse_options,
+    parse_workload,
+)
 from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
     from ..netsim import NodeScenario
+
+_MESSAGES = 200
 
 
 def register(app: typer.Typer) -> None:
@@ -57,15 +71,20 @@ def register(app: typer.Typer) -> None:
             int | None, typer.Option(help="Processes per group; the protocol's usual number if not given.")
         ] = None,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
-        messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
-        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        messages: Annotated[
+            int | None, typer.Option(help=f"Messages by all clients together; {_MESSAGES} if not given.", min=1)
+        ] = None,
+        workload: WorkloadOption = "micro",
+        workload_option: WorkloadOptions = None,
+        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = USUAL_DESTINATIONS,
         targets: TargetsOption = 0,
         global_share: GlobalOption = None,
-        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
+        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = USUAL_PAYLOAD,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
         interval_us: Annotated[
             int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
         ] = 0,
+        rate: RateOption = None,
         network: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "lan",
         client_region: ClientRegionOption = None,
         fifo: Annotated[bool, typer.Option("--fifo/--no-fifo", help="Whether links keep messages in order.")] = True,
@@ -102,6 +121,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sim -p fastcast --network wan --client-region R2[/bold]
 
+        [bold]amcast sim -p flexcast --network aws --groups 12 --workload gtpcc -w locality=0.95[/bold]
+
         [bold]amcast sim -p fastcast -o wrong_guesses=true --destinations 2[/bold]
         """
         if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -113,16 +134,19 @@ def register(app: typer.Typer) -> None:
             made = read_scenario(scenario_file)
         else:
             settings: dict[str, Any] = {} if replicas is None else {"replicas": replicas}
+            if rate is not None and interval_us:
+                raise UsageError("--rate and --interval-us say the same: give one of the two")
+            load = parse_workload(workload, workload_option, destinations, payload, targets, global_share)
             made = scenario(
                 name,
                 network,
                 groups=groups,
                 clients=clients,
                 client_region=client_region,
-                messages=messages,
-                workload=parse_workload(destinations, payload, targets, global_share),
+                messages=messages_of(load, messages, _MESSAGES),
+                workload=load,
                 outstanding=outstanding,
-                interval_us=interval_us,
+                interval_us=interval_us or interval_of(rate, clients),
                 batch=batch,
                 options=parse_options(option or []),
                 sync_us=sync_us,
@@ -157,14 +181,14 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
         "faults": made.plan.describe(made.topology()),
         **report.to_json(),
     }
-    extra = [v for v in problems if v.property in ("liveness", "invariant")]
+    extra = [v for v in problems if v.property in ("liveness", "invariant", "application")]
     document["violations"] += msgspec.to_builtins(extra)
     if as_json:
         print_json(document)
     else:
         _show(document, report, extra, out)
     if extra:
-        raise typer.Exit(FAIL if any(v.property == "invariant" for v in extra) else UNKNOWN)
+        raise typer.Exit(FAIL if any(v.property != "liveness" for v in extra) else UNKNOWN)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
@@ -175,6 +199,10 @@ def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | N
     console.print()
     console.print(line("verdict: ", coloured(report.verdict)))
     show_verdicts(report)
+    if document["application"] is not None:
+        told = document["application"]
+        verdict = coloured("fail" if told["problems"] else "pass")
+        console.print(line(f"application {told['name']}, {told['executed']:,} executions: invariants ", verdict))
     show_violations(report.violations)
     for violation in extra:
         show_breach(violation.property, violation.explanation)
