@@ -10,6 +10,7 @@ from .core import UsageError
 _EXTRAS = {
     "spark": ("Spark", ("pyspark", "pyarrow", "pandas", "scipy")),
     "report": ("Spark and Matplotlib", ("pyspark", "pyarrow", "pandas", "scipy", "matplotlib")),
+    "social": ("METIS", ("pymetis",)),
 }
 
 

@@ -137,3 +137,10 @@ def test_clients_live_where_their_users_are() -> None:
 def test_what_makes_no_sense_is_refused(workload: Social, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         workload.check(grid(3, 1, 1))
+
+
+def test_without_metis_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amcast._extras.find_spec", lambda module: None)
+    Social().check(grid(1, 1, 1))  # one group has all users
+    with pytest.raises(UsageError, match=r"needs METIS: pip install 'amcast\[social\]'"):
+        Social().check(grid(2, 1, 1))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from .._extras import require
 from ..core import GroupId, Latency, Topology, UsageError, encode
 from ..core.message import PAYLOAD_LIMIT
 from .base import Draft, Geography, Seat, Stream, Touch, Workload
@@ -57,6 +58,8 @@ class Social(Workload, frozen=True, forbid_unknown_fields=True, tag="social"):
 
     def check(self, topology: Topology) -> None:
         groups = len(self.geography(topology, None).groups)
+        if groups > 1:
+            require("social", "a social network in several groups")
         if not groups <= self.users <= _USERS_MAX:
             raise UsageError(
                 f"{self.users:,} users for {groups} groups: use one for each at least, and {_USERS_MAX:,} at most"
