@@ -42,6 +42,7 @@ SPEC = replace(
     claims=ORDER,
     delays={"local": 8, "global": 8},
     build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, _rooted),
+    numbers_by_entry=False,  # all enter at one group
     config=ReplicaConfig,
     fuzz_options=None,
     ingress_groups=ordering_group,

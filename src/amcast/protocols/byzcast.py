@@ -23,6 +23,8 @@ Where this departs from the paper:
 - Copies count by distinct replicas of the parent. In the paper one liar could send f+1 copies.
 - Messages carry their client's signature, which covers the destinations, up to the group where they enter. From there
   on f+1 replicas of each group stand behind them.
+- An id enters at one group. In the paper a client can sign two messages with one id and other destinations, which enter
+  at two groups: a group below both delivers two contents under one id. `_entry_numbers.py` has the rule and the reason.
 - Groups keep what they relay until f+1 replicas of the child say that it is ordered there, and say so in their log.
 """
 
@@ -65,7 +67,9 @@ SPEC = replace(
     survives="f liars of 3f+1 in each group, lying clients, restarts",
     replicas=4,
     delays={"local": 4, "global": 8},
-    build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton),
+    build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton, numbers_by_entry=True),
+    one_message_an_id=True,
+    numbers_by_entry=True,
     messages=tree.TreeFrame | StreamAck | BftMessage,
     samples=(*tree.SPEC.samples, *_SAMPLES),
     records=BftRecord,

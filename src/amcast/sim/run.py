@@ -178,7 +178,7 @@ class Simulation:
                 self._read_later(process, self._rng("reader", process))
         if self._scenario.member_messages:
             for process in self._topology.processes:
-                self._next_by_member(process, 0, self._rng("member", process))
+                self._next_by_member(process, 0, 0, self._rng("member", process))
 
     def _read_later(self, process: ProcessId, rng: Random) -> None:
         wait = 1 + int(rng.expovariate(1 / self._scenario.reads_us))
@@ -196,16 +196,16 @@ class Simulation:
         """Those of members that are down are over."""
         return not any(reads and self._nodes[p].is_up for p, reads in self.watch.reads.items())
 
-    def _next_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
+    def _next_by_member(self, process: ProcessId, sent: int, seq: int, rng: Random) -> None:
         wait = int(rng.expovariate(1 / self._scenario.interval_us))
-        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, seq, rng)
+        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, sent, seq, rng)
 
-    def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
-        workload = self._scenario.workload
-        message = app_message(process, seq, *workload.draw(self._topology, rng, 1)[0])
+    def _multicast_by_member(self, process: ProcessId, sent: int, seq: int, rng: Random) -> None:
+        dst, payload = self._scenario.workload.draw(self._topology, rng, 1)[0]
+        message = app_message(process, self._spec.next_number(seq, dst, self._topology), dst, payload)
         self._nodes[process].multicast_now(message)
-        if seq + 1 < self._scenario.member_messages:
-            self._next_by_member(process, seq + 1, rng)
+        if sent + 1 < self._scenario.member_messages:
+            self._next_by_member(process, sent + 1, message.seq + 1, rng)
         else:
             self._members_sending -= 1
 
