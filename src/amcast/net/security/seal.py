@@ -8,10 +8,10 @@ Whoever dials begins, and both prove who they are with the keys by which they si
       |-- proof, and HELLO, sealed --------------------->|   the same by a process; clients prove their ids by tickets
 
 The one-time keys (X25519) are drawn for each connection. They make both proofs good for this connection alone, and give
-both sides two secrets, one for each direction. From then on, whatever is written carries a tag, the one that TLS has
-too: AES-GCM, in which it is the data that is authenticated and not encrypted, and its place among what is written is the
-number that must not come twice. Processors have instructions for it, so that it costs a tenth of any hash of the same
-data, and large data is what groups send most often. So whoever is in between can cut the connection, as he always can,
+both sides two secrets, one for each direction. From then on, whatever is written carries a tag, as in TLS: AES-GCM, for
+which the data is authenticated and not encrypted, and its place among what is written is the number that must not come
+twice. Processors have instructions for it: it costs a tenth of a hash of the same data, if that is large, as proposals
+are. So whoever is in between can cut the connection, as he always can,
 and read: nothing here is hidden. What he alters, repeats, leaves out, moves or adds, or sends back to where it came
 from, has a wrong tag, and ends the connection. A client's tickets name the connection as well (`Session.number`): those
 that he has overheard are no use to him.
