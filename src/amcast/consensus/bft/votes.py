@@ -5,7 +5,7 @@ prepared: it accepts it. When n-f members accepted the same, it is decided. Each
 member whose votes did not decide sends them again, at ever longer intervals, and is answered by those who know more.
 
 When all members wrote the same, it is decided as well: `choice.py` has the reason. So a member that hears n-f writes
-first hopes for those of all. It accepts if they do not come within a tick, or if anybody else accepts, who then has
+first hopes for those of all. It accepts if they do not come soon, or if anybody else accepts, who then has
 not heard all. A member that hoped in vain accepts at once for a while, and for longer if that happens again. The log's
 own commands are always accepted: members must know who may have been taken back, and look at what they prepared
 (`Views._is_current`).
@@ -30,7 +30,8 @@ from .messages import COMMAND, Accept, Digest, PreparedRecord, Propose, View, Wr
 from .rejoin import Rejoin
 from .views import Views
 
-_REST_MIN, _REST_MAX = 64, 4_096  # instances that it accepts at once when it hoped in vain
+_HOPE = 4  # it waits for the writes of all for this part of a tick, or twice as long
+_REST_MIN, _REST_MAX = 8, 4_096  # instances that it accepts at once when it hoped in vain
 _WAIT_FACTOR_MAX = 8  # the longest wait before votes are sent again, in `retransmit_ticks`
 
 
@@ -43,7 +44,9 @@ class Votes:
         self._rejoin = rejoin
         self._unjudged: list[int] = []  # instances whose proposals came in this turn
         self.timer_key = f"log.{members.group}.judge"
-        self._hopes: list[int] = []  # instances that wait for the writes of all
+        # Instances that wait for the writes of all: since the timer last rang, and since before that
+        self._hopes: list[int] = []
+        self._waited: list[int] = []
         self._rest = _REST_MIN  # the next time that it hopes in vain; longer if it often does
         self._resting = 0  # instances that it still accepts at once
         self.hope_key = f"log.{members.group}.hope"
@@ -131,19 +134,23 @@ class Votes:
             return True
         if self._resting:
             return False
-        if not self._hopes:
-            out.set_timer(self.hope_key, self._config.tick_us)
+        if not self._hopes and not self._waited:
+            out.set_timer(self.hope_key, self._config.tick_us // _HOPE)
         self._hopes.append(instance)
         return True
 
     def on_hope_timer(self, out: Outbox) -> None:
-        hopes, self._hopes = self._hopes, []
-        slots = self._ledger.slots
-        vain = [i for i in dict.fromkeys(hopes) if i in slots and not slots[i].decided and self._is_prepared(slots[i])]
+        vain, self._waited, self._hopes = self._undecided(self._waited), self._undecided(self._hopes), []
         if vain:
             self._resting, self._rest = self._rest, min(_REST_MAX, 2 * self._rest)
         for instance in vain:
-            self._accept(instance, slots[instance], out)
+            self._accept(instance, self._ledger.slots[instance], out)
+        if self._waited:
+            out.set_timer(self.hope_key, self._config.tick_us // _HOPE)
+
+    def _undecided(self, hopes: list[int]) -> list[int]:
+        slots = self._ledger.slots
+        return [i for i in dict.fromkeys(hopes) if i in slots and not slots[i].decided and self._is_prepared(slots[i])]
 
     def _all_wrote(self, slot: Slot) -> bool:
         return self._ledger.count(slot.writes, slot.view, slot.digest) == len(self._members.all)
