@@ -86,6 +86,13 @@ def drops_prepared(process: ProcessId, topology: Topology, config: Any, rng: Ran
     return made
 
 
+def forgets_writes(process: ProcessId, topology: Topology, config: Any, rng: Random) -> Process:
+    """A new view keeps what was prepared, and not what all members wrote."""
+    made = _byzcast(process, topology, config, rng)
+    made._log._members.liars = -len(made._log._members.all)  # more writes than there are members would be needed
+    return made
+
+
 class BelievesStates(CatchUp):
     """A state that is handed over is taken as it is."""
 
@@ -200,6 +207,7 @@ LIAR_MUTANTS = (
     LiarMutant("relays-by-copies", "byzcast", relays_by_copies, WRONG, LIARS, groups=3, ways=("forged-relay",)),
     LiarMutant("small-quorum", "byzcast", small_quorum, WRONG, LIARS, groups=1, ways=("twins",)),
     Mutant("drops-prepared", "byzcast", drops_prepared, WRONG, AWAY, groups=1),
+    Mutant("forgets-writes", "byzcast", forgets_writes, WRONG, AWAY, groups=1),
     LiarMutant("believes-states", "byzcast", believes_states, WRONG, AWAY, groups=1, ways=("lying-state",), small=True),
     LiarMutant(
         "one-digest",

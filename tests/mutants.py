@@ -30,8 +30,9 @@ from amcast.core import (
     unpack,
 )
 from amcast.errata.fastcast import LateSoft, NoPendingHard
-from amcast.protocols import GroupOutbox, ProtocolSpec, protocol
+from amcast.protocols import GroupOutbox, ProtocolSpec, protocol, tree
 from amcast.protocols._adapter import Frame, FromGroup, ReplicatedAutomaton, Submit
+from amcast.protocols._byzantine import replicate_among_liars
 from amcast.protocols._fastcast_messages import SyncReject
 from amcast.protocols.fastcast import FastCast
 from amcast.protocols.flexcast import FlexCastAutomaton, Msg, Notice, Pending, build_with
@@ -202,6 +203,16 @@ class Credulous(ProtocolSpec):
 
     def problem_with(self, client: ProcessId, message: Wire, topology: Topology) -> str | None:
         return None
+
+
+class EntersAnywhere(ProtocolSpec):
+    """Takes an id at whichever group its destinations name, as if no other group could have it."""
+
+    def problem_with_entry(self, message: AppMessage, topology: Topology) -> str | None:
+        return None
+
+
+enters_anywhere = replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton)
 
 
 class NothingSeen(SeenMessages):
@@ -429,7 +440,8 @@ class Mutant:
 
 
 LIES = ("lying-client",)
-READ = frozenset({"invariant"})
+INVARIANT = frozenset({"invariant"})
+READ = INVARIANT
 INTEGRITY = frozenset({"integrity"})
 LIVENESS = frozenset({"liveness"})
 ORDER = frozenset({"prefix", "acyclic", "replicas", "timestamps"})
@@ -489,6 +501,7 @@ MUTANTS = (
         groups=1,
         spec_type=Credulous,
     ),
+    Mutant("enters-anywhere", "byzcast", enters_anywhere, INVARIANT, LIES, groups=2, spec_type=EntersAnywhere),
     Mutant("one-site-move", "geopaxos", OneSiteMove, frozenset({"conflict-order"}), groups=3),
     Mutant("one-site-move-by-answers", "geopaxos", OneSiteMove, frozenset({"linearizability"}), groups=3),
     Mutant("overtakes-in-one-replica", "geopaxos", OvertakesInOneReplica, frozenset({"replicas", "conflict-order"})),

@@ -92,7 +92,7 @@ def test_a_checkpoint_of_f_plus_one_is_where_it_begins() -> None:
 def test_what_was_decided_is_chosen_whatever_liars_report(size: int) -> None:
     """A random history of one instance, in which members vote as they must and one value is decided or none; then any
     n-f members report, liars among them anything."""
-    group, chosen = members(size), 0
+    group, chosen, by_writes = members(size), 0, 0
     liars_max = size - group.quorum
     for seed in range(2_000):
         rng = Random(seed)
@@ -102,10 +102,13 @@ def test_what_was_decided_is_chosen_whatever_liars_report(size: int) -> None:
         decided = None
         for view in range(rng.randint(1, 3)):
             digest = decided or rng.choice((b"a", b"b"))
-            writers = rng.sample(honest, rng.randint(0, len(honest)))
+            writers = rng.sample(honest, rng.choice((rng.randint(0, len(honest)), len(honest))))
             for p in writers:
                 written = {d: v for v, d in told[p].written} | {digest: view}
                 told[p] = Voted(0, told[p].prepared_view, told[p].prepared, tuple((v, d) for d, v in written.items()))
+            if len(writers) == len(honest) and rng.random() < 0.5:  # and liars wrote too
+                decided = digest
+                by_writes += 1
             if len(writers) + len(liars) < group.quorum:
                 continue
             acceptors = rng.sample(writers, rng.randint(0, len(writers)))
@@ -121,3 +124,4 @@ def test_what_was_decided_is_chosen_whatever_liars_report(size: int) -> None:
             chosen += 1
             assert choice.proposals.get(0) == decided
     assert chosen > 200
+    assert by_writes > 200

@@ -89,6 +89,11 @@ class Member:
     def tick(self) -> None:
         self.log.on_timer("log.1.tick", self.box)
 
+    def lose_hope(self) -> None:
+        """The writes of all did not come in time."""
+        for _ in range(2):
+            self.log.on_timer("log.1.hope", self.box)
+
     @property
     def slots(self) -> dict[int, Any]:
         return self.log._ledger.slots
@@ -130,6 +135,7 @@ def test_a_proposal_that_is_a_write_as_well_counts_once() -> None:
     member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True), Write(GROUP, 0, 0, DIGEST))
     assert not member.box.sent(Accept)
     member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    member.lose_hope()
     assert len(member.box.sent(Accept)) == 3
 
 
@@ -157,12 +163,73 @@ def test_what_as_many_as_may_lie_wrote_is_not_written_without_a_look_at_it() -> 
     assert not member.box.persisted(WrittenRecord)
 
 
+def test_what_all_members_wrote_is_decided_without_accepts() -> None:
+    member = Member()
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    assert member.log._ledger.next == 0, "one has not written"
+    member.hear(LAST, Write(GROUP, 0, 0, DIGEST))
+    assert member.log._ledger.next == 1
+    member.lose_hope()
+    assert not member.box.sent(Accept)
+
+
+def test_a_member_that_knows_the_decision_accepts_for_one_that_does_not() -> None:
+    """A liar wrote to some members alone: those who have not heard all accept, and need the others to do so too."""
+    member = Member()
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    member.hear(LAST, Write(GROUP, 0, 0, DIGEST))
+    member.hear(OTHER, Accept(GROUP, 0, 0, DIGEST))
+    assert len(member.box.sent(Accept)) == 3
+    assert member.box.index(PreparedRecord) < member.box.index(Accept)
+
+
+def test_writes_of_different_views_and_values_decide_nothing() -> None:
+    member = Member()
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    member.hear(LAST, Write(GROUP, 1, 0, DIGEST))
+    assert member.log._ledger.next == 0
+    member = Member()
+    member.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
+    member.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
+    member.hear(LAST, Write(GROUP, 0, 0, digest_of(b"another")))
+    assert member.log._ledger.next == 0
+
+
+def test_a_member_that_hoped_in_vain_accepts_at_once_for_a_while() -> None:
+    member = Member()
+
+    def order(instance: int, *writers: int) -> int:
+        """How many accepts it sends."""
+        member.box.effects.clear()
+        member.hear(LEADER, Propose(GROUP, 0, instance, VALUE, is_written=True))
+        for writer in writers:
+            member.hear(writer, Write(GROUP, 0, instance, DIGEST))
+        return len(member.box.sent(Accept))
+
+    assert order(0, OTHER) == 0
+    member.lose_hope()
+    assert len(member.box.sent(Accept)) == 3
+    member.hear(LEADER, Accept(GROUP, 0, 0, DIGEST))
+    member.hear(OTHER, Accept(GROUP, 0, 0, DIGEST))
+    for instance in range(1, 8):
+        assert order(instance, OTHER) == 3, "it does not wait"
+        for other in (LEADER, OTHER):
+            member.hear(other, Accept(GROUP, 0, instance, DIGEST))
+    assert order(8, OTHER) == 0
+    member.lose_hope()
+    assert member.log._votes._resting == 16, "and longer if it happens again"
+
+
 def test_a_member_that_writes_last_sends_its_accept_alone() -> None:
-    """And others take it for both."""
+    """And others take it for both. That is so where it does not hope for the writes of all."""
     last = Member(LAST)
     last.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
     assert len(last.box.sent(Write)) == 3
     last = Member(LAST)
+    last.log._votes._resting = 1
     last.hear(OTHER, Write(GROUP, 0, 0, DIGEST))
     last.hear(LEADER, Propose(GROUP, 0, 0, VALUE, is_written=True))
     assert not last.box.sent(Write)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -145,10 +144,16 @@ def test_a_one_time_key_that_is_none_is_refused(once: bytes) -> None:
         seal_of("g1.p1").accept().take(encoded(Opening("client", "x", once)))
 
 
-def test_the_hash_of_data_has_another_tag_than_the_data() -> None:
-    """What is long is hashed before it is tagged. Nobody can send the hash in its place."""
-    data = bytes(1_000)
-    assert Tagger(b"secret").tag(data) != Tagger(b"secret").tag(sha256(data).digest())
+def test_a_tag_is_good_in_one_place_for_one_content() -> None:
+    sends = Tagger(bytes(32))
+    first, second = sends.tag(b"said"), sends.tag(b"said")
+    assert first != second
+    assert Tagger(bytes(32)).is_next(first, memoryview(b"said"))
+    assert not Tagger(bytes(32)).is_next(second, memoryview(b"said"))
+    for altered in (b"", b"sai", b"said\0", b"saie"):
+        assert not Tagger(bytes(32)).is_next(first, memoryview(altered))
+    for tag in (b"", first[:12], bytes(16), first + b"\0"):
+        assert not Tagger(bytes(32)).is_next(tag, memoryview(b"said"))
 
 
 def test_secrets_are_not_shown() -> None:

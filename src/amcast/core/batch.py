@@ -85,6 +85,11 @@ def id_bits(message: AppMessage) -> int:
     return sum(map((1).__lshift__, _unpack_numbers(offsets))) if offsets else (1 << count) - 1
 
 
+def ids_of(message: AppMessage) -> Sequence[MessageId]:
+    """The ids of its messages, in order."""
+    return (message.id,) if message.count == 1 else _ids(message, _decoder.decode(message.payload).offsets)
+
+
 def common_size(message: AppMessage) -> int | None:
     """The size of each payload, if all have the same size and the ids are consecutive; otherwise none."""
     if message.count == 1:
@@ -110,7 +115,8 @@ def delivery_runs(
 ) -> Iterator[tuple[int, MessageId, Timestamp | None, int]]:
     """The same without payloads and in runs: position, id and timestamp of the first message, and how many there are.
 
-    Within a run all three rise by one from each message to the next. A batch with consecutive ids is one run.
+    Within a run all three rise by one from each message to the next. A batch with consecutive ids is one run, one with
+    gaps in its ids a run between any two of them.
     """
     scale = BATCH_LIMIT if has_batches else 1
     for delivered, ts in deliveries:
@@ -118,8 +124,10 @@ def delivery_runs(
         if count == 1 or delivered.payload.startswith(_NO_OFFSETS):
             yield first, delivered.id, stamp, count
         else:
-            for index, id_ in enumerate(_ids(delivered, _decoder.decode(delivered.payload).offsets)):
-                yield first + index, id_, None if stamp is None else stamp + index, 1
+            ids = ids_of(delivered)
+            starts = [0, *[at for at in range(1, count) if ids[at] - ids[at - 1] != 1]]
+            for start, end in pairwise((*starts, count)):
+                yield first + start, ids[start], None if stamp is None else stamp + start, end - start
         first += count
 
 

@@ -113,8 +113,8 @@ _SCENARIO = Scenario(
     resend_us=10_000,
     retry_us=20_000,
     patience_us=3_000_000,
-    seed=56,
-    plan=FaultPlan((Traitor(0, 1, Lying(("forged-relay",), 1.0, 56)),)),
+    seed=65,
+    plan=FaultPlan((Traitor(0, 1, Lying(("forged-relay",), 1.0, 65)),)),
 )
 
 ERRATA = (

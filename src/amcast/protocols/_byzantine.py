@@ -5,7 +5,8 @@ streams. Where members may lie, nobody is believed alone:
 
 - **Clients** sign their messages, destinations included. A member approves of a proposal only if the signature of each
   message in it is good, so a leader can't invent or alter one. An id belongs to the key that first signed for it here:
-  if two clients have drawn the same id, messages of the second are no messages of the first that come again.
+  if two clients have drawn the same id, messages of the second are no messages of the first that come again. And it
+  enters at one group, if messages may enter at several: `_entry_numbers.py` says why, and how.
 - **Other groups**: all members of g send stream g->h to all members of h. All members of g that tell the truth have
   the same stream, for it follows from g's log. So what f+1 members of g say is entry k of the stream is entry k: one of
   them tells the truth. A member of h approves of a proposal to take in entry k if f+1 members of g told the same to it;
@@ -53,6 +54,7 @@ from ._adapter import (
     Submit,
 )
 from ._automaton import GroupAutomaton, GroupOutbox
+from ._entry_numbers import is_number_of
 from ._in_flight import InFlight
 from ._messages import Start, problem_with_destinations, problem_with_number
 from ._replica import ReplicaConfig
@@ -162,8 +164,10 @@ class ByzantineReplica(ReplicatedAutomaton):
         log: Bft,
         automaton: GroupAutomaton,
         types: ByzantineTypes,
+        numbers_by_entry: bool = False,
     ) -> None:
         super().__init__(process, topology, config, log, automaton, types)
+        self._numbers_by_entry = numbers_by_entry
         self._heard: dict[GroupId, Heard] = {}
         self._acks: dict[GroupId, dict[ProcessId, int]] = {}
         self._acks_proposed: dict[GroupId, int] = {}
@@ -221,7 +225,7 @@ class ByzantineReplica(ReplicatedAutomaton):
                 self._pass_on(message)
             elif not self._automaton.is_pending(message.id):
                 self._reply(message.sender, message.id, (self._group,))
-        elif self._automaton.is_ingress(message, self._group):  # not where another group hands it down
+        elif self._enters_here(message):  # not where another group hands it down
             if message.id not in self._requests:
                 self._requests.add(message, (message, self._log.ticks))
             self._order(message, out)
@@ -340,7 +344,7 @@ class ByzantineReplica(ReplicatedAutomaton):
         match entry:
             case Submit():
                 message = entry.message
-                is_good = self._is_genuine(message, out) and self._automaton.is_ingress(message, self._group)
+                is_good = self._is_genuine(message, out) and self._enters_here(message)
                 return Judgement.GOOD if is_good else Judgement.BAD
             case FromGroup():
                 if not self._topology.has_group(entry.source) or entry.source == self._group:
@@ -376,6 +380,12 @@ class ByzantineReplica(ReplicatedAutomaton):
         if is_good and len(self._good_dst) < _GOOD_DST_MAX:
             self._good_dst.add(dst)
         return is_good
+
+    def _enters_here(self, message: AppMessage) -> bool:
+        """Whether this group, and no other one, orders it for its client."""
+        if not self._automaton.is_ingress(message, self._group):
+            return False
+        return not self._numbers_by_entry or is_number_of(message, self._group, self._topology)
 
     def _is_owner(self, message: AppMessage, out: Outbox) -> bool:
         """Whether nobody else has used its sender's id here."""
@@ -508,7 +518,11 @@ class ByzantineReplica(ReplicatedAutomaton):
 
 
 def replicate_among_liars(
-    frame: type[Frame[Any]], body: Any, state: Any, make: Callable[[GroupId, Topology, Any], GroupAutomaton]
+    frame: type[Frame[Any]],
+    body: Any,
+    state: Any,
+    make: Callable[[GroupId, Topology, Any], GroupAutomaton],
+    numbers_by_entry: bool = False,
 ) -> Callable[[ProcessId, Topology, Any, Random], ByzantineReplica]:
     """The `build` of a protocol that is an automaton, `make(group, topology, config)`, over a Byzantine log."""
     types = ByzantineTypes(frame, body, state)
@@ -517,6 +531,7 @@ def replicate_among_liars(
         group = topology.group_of(process)
         assert group is not None
         log = Bft(group, process, topology, config.paxos, rng)
-        return ByzantineReplica(process, topology, config, log, make(group, topology, config), types)
+        automaton = make(group, topology, config)
+        return ByzantineReplica(process, topology, config, log, automaton, types, numbers_by_entry)
 
     return build

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,6 +41,7 @@ from ..core import (
 from ..core.errors import UsageError
 from ..core.ids import SEQ_BITS, SEQ_LIMIT, UNSETTLED_MAX
 from ..core.message import PAYLOAD_LIMIT
+from ._entry_numbers import next_number
 from ._messages import Reply, Start
 
 IngressGroups = Callable[[AppMessage, Topology], tuple[GroupId, ...]]
@@ -101,7 +102,9 @@ class Client(Process):
         config: ClientConfig,
         make_ingress: Callable[[ProcessId], Ingress] | None = None,  # of a sender id
         fears_liars: bool = False,  # signs what it sends, and believes f+1 members of a group that say the same
+        numbers_by_entry: bool = False,  # see `_entry_numbers.py`
     ) -> None:
+        self._entry_of: dict[tuple[GroupId, ...], GroupId] | None = {} if numbers_by_entry else None
         self._fears_liars = fears_liars
         self._leader_said: dict[GroupId, dict[ProcessId, ProcessId]] = {}  # by each member, if some may lie
         self._make_ingress = make_ingress
@@ -142,6 +145,8 @@ class Client(Process):
 
     def new_message(self, dst: tuple[GroupId, ...], payload: bytes) -> AppMessage:
         seq, checked = self._next_seq, self._checked.get(dst)
+        if self._entry_of is not None and checked is not None:
+            seq = self._number_for(seq, checked)
         is_usual = seq < self._ask_from and seq - self._settled < self._ask_ahead and len(payload) <= PAYLOAD_LIMIT
         if checked is None or not is_usual:
             return self._new_messages(((dst, payload),))[0]
@@ -154,23 +159,47 @@ class Client(Process):
         return self._new_messages(wanted)
 
     def _new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
-        last = self._next_seq + len(wanted)
+        checked = self._checked
+        if any(dst not in checked or len(payload) > PAYLOAD_LIMIT for dst, payload in wanted):
+            checked = {dst: self._check(dst, payload) for dst, payload in wanted}
+        count = self._numbers_for(wanted, checked)[-1] + 1 - self._next_seq
+        last = self._next_seq + count
         if last > self._ask_from or last - self._settled > self._ask_ahead:
-            self._change_id_for(len(wanted))
-        seq, settled, base, checked = self._next_seq, self._settled, self._process << SEQ_BITS, self._checked
-        first = base | seq
-        try:
-            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
-        except KeyError:  # destinations that are new here
-            made = []
-        if not made or _largest(made) > PAYLOAD_LIMIT:
-            checked = {dst: self._check(at, dst, payload) for at, (dst, payload) in enumerate(wanted, seq)}
-            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
-        self._next_seq = seq + len(wanted)
-        return made
+            self._change_id_for(count)
+        settled, base, numbers = self._settled, self._process << SEQ_BITS, self._numbers_for(wanted, checked)
+        self._next_seq = numbers[-1] + 1
+        return [
+            AppMessage(base | seq, checked[dst], payload, settled)
+            for seq, (dst, payload) in zip(numbers, wanted, strict=True)
+        ]
+
+    def _numbers_for(
+        self,
+        wanted: Sequence[tuple[tuple[GroupId, ...], bytes]],
+        checked: Mapping[tuple[GroupId, ...], tuple[GroupId, ...]],
+    ) -> Sequence[int]:
+        seq = self._next_seq
+        if self._entry_of is None:
+            return range(seq, seq + len(wanted))
+        numbers: list[int] = []
+        for dst, _ in wanted:
+            seq = self._number_for(seq, checked[dst])
+            numbers.append(seq)
+            seq += 1
+        return numbers
+
+    def _number_for(self, seq: int, dst: tuple[GroupId, ...]) -> int:
+        """The first number from this one on that a message to these groups may have."""
+        assert self._entry_of is not None
+        entry = self._entry_of.get(dst)
+        if entry is None:
+            [entry] = self._ingress_groups(AppMessage(0, dst, b""), self._topology)
+            if len(self._entry_of) < _CHECKED_MAX:
+                self._entry_of[dst] = entry
+        return next_number(seq, entry, self._topology)
 
     def _change_id_for(self, count: int) -> None:
-        """Before so many messages are made. An error if there are no numbers for them."""
+        """Before so many numbers are used. An error if there are none."""
         last = self._next_seq + count
         is_used_up = last > self._seq_limit or last - self._settled > self._ahead_limit
         if self._spare_id is None:
@@ -198,10 +227,10 @@ class Client(Process):
         """For messages to come, when the numbers of its id run out."""
         self._spare_id = id_
 
-    def _check(self, seq: int, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
+    def _check(self, dst: tuple[GroupId, ...], payload: bytes) -> tuple[GroupId, ...]:
         """The destinations, sorted and without repetition; an error if the message can't be sent."""
         self._topology.check_destinations(dst)
-        checked = app_message(self._process, seq, dst, payload).dst
+        checked = app_message(self._process, 0, dst, payload).dst
         if len(self._checked) < _CHECKED_MAX:
             self._checked[dst] = checked
         return checked
@@ -468,10 +497,6 @@ def start_all(messages: list[AppMessage]) -> list[Start]:
     if len(messages) == 1:
         return [Start((messages[0],))]
     return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))] if messages else []
-
-
-def _largest(messages: list[AppMessage]) -> int:
-    return max(map(len, [message.payload for message in messages]))
 
 
 def _first_id(parts: list[AppMessage]) -> MessageId:

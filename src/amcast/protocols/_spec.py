@@ -11,6 +11,7 @@ from typing import Any, get_args
 from ..consensus import PaxosMessage, PaxosRecord, SoloRecord
 from ..core import AppMessage, Codec, GroupId, Process, ProcessId, Topology, Wire, app_message, liars_max
 from ._client import Ingress, IngressGroups, destinations
+from ._entry_numbers import next_number, problem_with_entry
 from ._messages import ClientMessage, IngressMessage, Start
 from ._replica import ReplicaConfig
 
@@ -36,6 +37,8 @@ class ProtocolSpec:
     samples: tuple[Wire, ...] = ()  # one of each of them at least: the tests send them through the codec
     records: Any = PaxosRecord | SoloRecord
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration that brings a case of `delays` about
+    one_message_an_id: bool = False  # whatever clients do: at all groups together, not only in each of them
+    numbers_by_entry: bool = False  # a message's number says where it enters: see `_entry_numbers.py`
     survives_liars: bool = False  # up to f members of a group of 3f+1, and any client, may do whatever they like
     fuzz_replicas: tuple[int, ...] = (1, 3)  # processes a group, one long fuzz each
     # Options for one run of the fuzzer: (number of groups, is_adverse, rng) -> options. `is_adverse` is true in one of
@@ -67,7 +70,21 @@ class ProtocolSpec:
             return f"no client sends {message.__struct_config__.tag} in {self.name}"
         if not self.takes_batches and any(each.count != 1 for each in message.handed_over()):
             return f"{self.name} orders each message by itself: no batch, please"
-        return message.problem(client, topology)
+        problem = message.problem(client, topology)
+        for each in message.handed_over() if self.numbers_by_entry else ():
+            problem = problem or self.problem_with_entry(each, topology)
+        return problem
+
+    def next_number(self, seq: int, dst: tuple[GroupId, ...], topology: Topology) -> int:
+        """The first sequence number from this one on that a message to these groups may have."""
+        if not self.numbers_by_entry:
+            return seq
+        [entry] = self.ingress_groups(AppMessage(0, dst, b""), topology)
+        return next_number(seq, entry, topology)
+
+    def problem_with_entry(self, message: AppMessage, topology: Topology) -> str | None:
+        """Why it can't enter where its destinations say, if numbers say where messages enter."""
+        return problem_with_entry(message, self.ingress_groups(message, topology)[0], topology)
 
     @property
     def orders_operations(self) -> bool:

@@ -2,14 +2,14 @@
 
 Guarantees, for members that tell the truth: integrity, validity (of clients that do), agreement, prefix and acyclic
 order; partially genuine: a message to one group concerns nobody else. Survives f liars in each group of 3f+1, all at
-once, any number of lying clients, and restarts. 4 delays to one group, and 4 more for each level below the lowest
-common ancestor (the lca) of the destinations.
+once, any number of lying clients, and restarts. 3 delays to one group, and 3 more for each level below the lowest
+common ancestor (the lca) of the destinations. A group with a member that is down, slow or silent takes 4 instead of 3.
 
     client       lca: a Byzantine log              child: a Byzantine log
       |--START---->|  signed                           |   1
-      |            |--PROPOSE, WRITE, ACCEPT           |   2 to 4   ordered; a destination delivers
-      |            |--RELAY, from each member--------->|   5        to each member
-      |            |                                   |   6 to 8   f+1 said the same: ordered, delivered
+      |            |--PROPOSE, WRITE                   |   2 to 3   ordered; a destination delivers
+      |            |--RELAY, from each member--------->|   4        to each member
+      |            |                                   |   5 to 6   f+1 said the same: ordered, delivered
       |<--REPLY----|<--REPLY---------------------------|            from each member; the client believes f+1
 
 From: Coelho, "On the many faces of atomic multicast" (2019), chapter 3, Algorithm 3. `tree.py` has the tree,
@@ -23,6 +23,9 @@ Where this departs from the paper:
 - Copies count by distinct replicas of the parent. In the paper one liar could send f+1 copies.
 - Messages carry their client's signature, which covers the destinations, up to the group where they enter. From there
   on f+1 replicas of each group stand behind them.
+- An id enters at one group. In the paper a client can sign two messages with one id and other destinations, which enter
+  at two groups: a group below both delivers two contents under one id. `_entry_numbers.py` has the rule and the reason.
+- A group decides what all its members wrote, without the third phase: `consensus/bft/choice.py` has the proof.
 - Groups keep what they relay until f+1 replicas of the child say that it is ordered there, and say so in their log.
 """
 
@@ -64,8 +67,10 @@ SPEC = replace(
     paper="Coelho 2019, Algorithm 3",
     survives="f liars of 3f+1 in each group, lying clients, restarts",
     replicas=4,
-    delays={"local": 4, "global": 8},
-    build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton),
+    delays={"local": 3, "global": 6},
+    build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, tree.tree_automaton, numbers_by_entry=True),
+    one_message_an_id=True,
+    numbers_by_entry=True,
     messages=tree.TreeFrame | StreamAck | BftMessage,
     samples=(*tree.SPEC.samples, *_SAMPLES),
     records=BftRecord,

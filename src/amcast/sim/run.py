@@ -189,7 +189,7 @@ class Simulation:
         if self._scenario.member_messages:
             for number, process in enumerate(self._topology.processes):
                 rng = self._rng("member", process)
-                self._next_by_member(process, 0, rng, self._stream(process, number, rng))
+                self._next_by_member(process, 0, 0, rng, self._stream(process, number, rng))
 
     def _read_later(self, process: ProcessId, rng: Random) -> None:
         wait = 1 + int(rng.expovariate(1 / self._scenario.reads_us))
@@ -207,15 +207,16 @@ class Simulation:
         """Those of members that are down are over."""
         return not any(reads and self._nodes[p].is_up for p, reads in self.watch.reads.items())
 
-    def _next_by_member(self, process: ProcessId, seq: int, rng: Random, stream: Stream) -> None:
+    def _next_by_member(self, process: ProcessId, sent: int, seq: int, rng: Random, stream: Stream) -> None:
         wait = int(rng.expovariate(1 / self._scenario.interval_us))
-        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, seq, rng, stream)
+        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, sent, seq, rng, stream)
 
-    def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random, stream: Stream) -> None:
-        message = app_message(process, seq, *stream.draw(1)[0])
+    def _multicast_by_member(self, process: ProcessId, sent: int, seq: int, rng: Random, stream: Stream) -> None:
+        dst, payload = stream.draw(1)[0]
+        message = app_message(process, self._spec.next_number(seq, dst, self._topology), dst, payload)
         self._nodes[process].multicast_now(message)
-        if seq + 1 < self._scenario.member_messages:
-            self._next_by_member(process, seq + 1, rng, stream)
+        if sent + 1 < self._scenario.member_messages:
+            self._next_by_member(process, sent + 1, message.seq + 1, rng, stream)
         else:
             self._members_sending -= 1
 

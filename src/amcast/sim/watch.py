@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, message_id, sender_of
+from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, message_id, message_name, sender_of
 from ..trace import FINAL, OPTIMISTIC, Recorder
 from .application import execution_of
 from .engine import EventLoop
@@ -83,6 +83,8 @@ class Watch:
         self._traitors = frozenset(traitors)
         self._liars = scenario.plan.liars() | traitors
         self.execution = execution_of(scenario.workload, scenario.spec(), self._topology, self._traitors)
+        self._has_unique_ids = scenario.spec().one_message_an_id
+        self._named: dict[MessageId, MessageId] = {}  # ids of liars -> what was delivered under them
         self._lies: dict[tuple[MessageId, tuple[GroupId, ...], bytes], MessageId] = {}
         self._doomed = doomed | self._liars
         self.correct = tuple(p for p in self._topology.processes if p not in doomed)
@@ -135,7 +137,11 @@ class Watch:
         self, process: ProcessId, position: int, message: AppMessage, ts: Timestamp | None, optimistic: bool
     ) -> None:
         if self._liars:
-            message = msgspec.structs.replace(message, id=self._true_id(message))
+            true_id = self._true_id(message)
+            if self._has_unique_ids and process not in self._traitors:
+                known = self._named.setdefault(message.id, true_id)
+                assert known == true_id, f"two messages are delivered under the id {message_name(message.id)}"
+            message = msgspec.structs.replace(message, id=true_id)
         if optimistic:
             self._saw_guess(process, position, message)
             return

@@ -36,7 +36,15 @@ class LoadClient(Client):
         replica_config: ReplicaConfig | None = None,
     ) -> None:
         make_ingress = spec.ingress_maker(topology, replica_config or spec.config())
-        super().__init__(process, topology, spec.ingress_groups, config, make_ingress, spec.survives_liars)
+        super().__init__(
+            process,
+            topology,
+            spec.ingress_groups,
+            config,
+            make_ingress,
+            fears_liars=spec.survives_liars,
+            numbers_by_entry=spec.numbers_by_entry,
+        )
         self._stream = stream
         self._load = load
         self._spec = spec

@@ -89,11 +89,15 @@ class LyingClient(Process):
             again = rng.choice(self._told)
             return again if rng.random() < 0.3 else self._other(again)
         seq = self._seq
-        if rng.random() < 0.8:
-            self._seq += 1
-        else:
+        is_next = rng.random() < 0.8
+        if not is_next:
             seq = rng.choice((seq + rng.randrange(20), max(0, seq - rng.randrange(5)), SEQ_LIMIT - 1, UNSETTLED_MAX))
-        made = AppMessage(message_id(self._process, seq), self._dst(), self._payload(), self._settled(seq))
+        dst = self._dst()
+        if is_next:
+            if not self._spec.numbers_by_entry or rng.random() < 0.9:  # otherwise no group takes it, most probably
+                seq = self._spec.next_number(seq, dst, self._topology)
+            self._seq = seq + 1
+        made = AppMessage(message_id(self._process, seq), dst, self._payload(), self._settled(seq))
         if self._batch > 1 and rng.random() < 0.3:
             parts = [msgspec.structs.replace(made, id=made.id + at) for at in range(rng.randint(2, 3))]
             made = pack(parts)

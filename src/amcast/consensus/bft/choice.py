@@ -1,13 +1,45 @@
 """The choice: what a new leader has to propose, from what n-f members or more say that they voted for.
 
-The law: **a value that was decided in any earlier view is chosen.** Why, for instance i and digest d decided in view v:
+The law: **a value that was decided in any earlier view is chosen.** A value is decided in two ways: n-f members
+accepted it in one view, or all n members wrote it in one view. Members that tell the truth are called honest here: n-f
+or more. An honest member writes one value in a view, and for an instance that the choice of the view is about, only
+the chosen one.
 
-- n-f members accepted d in v, so n-2f of those who tell the truth had prepared it, which is f+1 or more. Each reports
-  d as prepared, in v or later, for as long as i is not below a checkpoint that n-f members have on disk.
-- Something else than d, or nothing, is chosen only if n-f members report nothing for i that is against it. One member
-  at least is among these n-f and among those f+1: a contradiction. So with too few reports nothing is chosen at all,
-  and the leader waits for more: with those of all who tell the truth there is a choice.
-- Liars can't invent a prepared value, for f+1 members must have written it: one of them tells the truth.
+Candidates are pairs of a view and a digest:
+
+- Prepared ones: a member reports that it prepared the digest in the view.
+- Written ones: of m members that were heard, m-f wrote the digest in the view or later. The highest such view counts.
+
+A candidate stands if f+1 members back it, who wrote the digest in its view or later, or know it to be decided; and if
+n-f members do not oppose it, who prepared nothing else in its view or later, and know of no other decision.
+
+Candidates are looked at from the highest view down, in one view prepared ones first. The first that stands is chosen.
+A prepared one that does not stand is passed over. A written one that does not stand ends the search: the leader waits
+for more reports. If the search ends with no candidate left, nothing is chosen, provided that n-f members prepared
+nothing.
+
+**What was decided is chosen.** Let d be decided in view v, and let all choices since then have been d. So honest
+members wrote nothing but d after v; and if all members wrote d in v, nothing else in v either.
+
+- A candidate (w, e) with another digest e that stands is backed by an honest member, which wrote e in w or later. So w
+  is not above v, and it is below v if all members wrote d in v.
+- If n-f members accepted d in v: f+1 honest ones prepared d in v or later, and say so for as long as the instance is
+  not below a checkpoint that n-f members have on disk. One of them is among any n-f members. It opposes (w, e), and it
+  did prepare something. So neither e nor nothing is chosen.
+- If all members wrote d in v: all honest members that were heard say so, m-f at least. So d is a written candidate of
+  view v or higher, and is looked at before any (w, e). Either it is chosen, or it ends the search.
+
+**There is a choice when all honest members were heard.** Let q be the highest view in which one of them prepared
+something, and x what it was. None of them prepared anything else in q: two quorums share an honest member.
+
+- (q, x) stands, unless an honest member knows of a decision for another digest. Then all members wrote that digest in
+  a view above q (n-f that accepted it would have prepared it), and its written candidate is looked at before (q, x).
+- A written candidate above q is opposed by no honest member, so it stands. One in q or below is looked at after (q,
+  x).
+- If none of them prepared anything, and there is no written candidate, then n-f members prepared nothing.
+
+A member that lost its disk may have forgotten what it wrote. It is heard again when it has learned all that it may
+have voted for (`rejoin.py`), and reports that as decided.
 
 Members report digests, without a proof of what others told them: votes need no signatures. The idea is that of PBFT's
 view change without public-key signatures (Castro and Liskov 2002), whose prepared and pre-prepared sets these are.
@@ -23,6 +55,7 @@ from .members import Members
 from .messages import NO_DIGEST, NOTHING, Checkpoint, Digest, View, ViewChange, Voted, digest_of
 
 NOTHING_DIGEST = digest_of(NOTHING)
+_ANY_VIEW = 1 << 62
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -85,14 +118,37 @@ def _decided(votes: Sequence[Voted | None], members: Members) -> Digest | None:
 
 def _prepared(votes: Sequence[Voted | None], members: Members) -> Digest | None:
     """The digest to propose, or that of nothing; None if too few members were heard."""
-    claims = {(v.prepared_view, v.prepared) for v in votes if v is not None and v.prepared_view >= 0}
-    for view, digest in sorted(claims, reverse=True):
+    prepared = {(v.prepared_view, True, v.prepared) for v in votes if v is not None and v.prepared_view >= 0}
+    for view, is_prepared, digest in sorted({*prepared, *_written(votes, members)}, reverse=True):
         unopposed = sum([_allows(voted, view, digest) for voted in votes])
         backed = sum([voted is not None and _backs(voted, view, digest) for voted in votes])
         if unopposed >= members.quorum and backed >= members.some:
             return digest
+        if not is_prepared:
+            return None
     silent = sum([voted is None or (voted.prepared_view < 0 and not voted.decided) for voted in votes])
     return NOTHING_DIGEST if silent >= members.quorum else None
+
+
+def _written(votes: Sequence[Voted | None], members: Members) -> list[tuple[View, bool, Digest]]:
+    """What all members may have written, as far as these tell: f of them may lie."""
+    views: dict[Digest, list[View]] = {}
+    for voted in votes:
+        for digest, view in _backed_by(voted).items() if voted is not None else ():
+            views.setdefault(digest, []).append(view)
+    needed = len(votes) - members.liars
+    enough = {digest: sorted(each, reverse=True) for digest, each in views.items() if len(each) >= needed}
+    return [(each[needed - 1], False, digest) for digest, each in enough.items()]
+
+
+def _backed_by(voted: Voted) -> dict[Digest, View]:
+    """What it wrote, and the last view in which it did; what it knows to be decided is above all views."""
+    backed: dict[Digest, View] = {}
+    for view, digest in voted.written:
+        backed[digest] = max(view, backed.get(digest, view))
+    if voted.decided:
+        backed[voted.decided] = _ANY_VIEW
+    return backed
 
 
 def _allows(voted: Voted | None, view: View, digest: Digest) -> bool:
@@ -102,8 +158,8 @@ def _allows(voted: Voted | None, view: View, digest: Digest) -> bool:
         return True
     if voted.decided:
         return voted.decided == digest
-    return voted.prepared_view < view or (voted.prepared_view == view and voted.prepared == digest)
+    return voted.prepared_view < view or voted.prepared == digest
 
 
 def _backs(voted: Voted, view: View, digest: Digest) -> bool:
-    return voted.decided == digest or any(at >= view and wrote == digest for at, wrote in voted.written)
+    return _backed_by(voted).get(digest, -1) >= view

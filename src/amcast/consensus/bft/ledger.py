@@ -1,8 +1,8 @@
 """The ledger: what a member knows of each instance, and what it hands up.
 
-An instance is decided here when n-f members accepted one digest in one view, when f+1 members say that it is decided
-(one of them tells the truth), or when a NEW-VIEW proves it. Then only its value may lack, and anybody may send it:
-its digest tells whether it is the right one.
+An instance is decided here when n-f members accepted one digest in one view, or all wrote it, when f+1 members say
+that it is decided (one of them tells the truth), or when a NEW-VIEW proves it. Then only its value may lack, and
+anybody may send it: its digest tells whether it is the right one.
 
 Checkpoints come after the same instances at all members, so that their digests can be compared: at a checkpoint the
 ledger hands up nothing more until the layer above has given its state (`at_checkpoint`).
@@ -210,10 +210,10 @@ class Ledger:
         return [i for i in range(self.next, self._top) if i in slots and not slots[i].is_known]
 
     def end_of_votes(self, view: View) -> int:
-        """What was prepared in this view, or is known to be decided, is below."""
+        """What this member wrote in this view, or knows to be decided, is below."""
         for instance in range(self._top - 1, self.next - 1, -1):
             slot = self.slots.get(instance)
-            if slot is not None and (slot.decided or slot.prepared_view == view):
+            if slot is not None and (slot.decided or view in slot.written.values()):
                 return instance + 1
         return self.next
 

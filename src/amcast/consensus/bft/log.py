@@ -3,18 +3,18 @@
 Guarantees: all members that tell the truth are handed the same values in the same order, each approved by one of them
 at least; what was decided stays decided, through any number of crashes and restarts with the disk intact. A member that
 lost its disk counts as a liar until the log has taken it back. Progress when n-f members that tell the truth are up and
-messages arrive in bounded time. Three message delays from the leader to all members.
+messages arrive in bounded time. Two message delays from the leader to all members if all write in time, else three.
 
     leader       members
        |--PROPOSE-->|          `Proposed` goes up; the layer above approves of values, or has the leader replaced.
        |            |          It is not asked about a value that f+1 members wrote: see `votes.py`
        |<--WRITE----|--WRITE-->|   the value is on this member's disk
-       |<--ACCEPT---|--ACCEPT->|   and that it is prepared
+       |<--ACCEPT---|--ACCEPT->|   and that it is prepared; not if all members have written
 
-Why two members never decide differently. In one view: n-f members wrote the decided digest, and each that tells the
-truth writes one digest an instance and view, also after a restart, since its disk has it. Two quorums share such a
-member. In a later view: see `choice.py`. A member that lost its disk may have forgotten votes for instances up to
-`ahead` beyond what it had been handed. It is taken back by an entry of the log, and votes again when all of these
+Why two members never decide differently. In one view: n-f members or more wrote the decided digest, and each that
+tells the truth writes one digest an instance and view, also after a restart, since its disk has it. Two quorums share
+such a member. In a later view: see `choice.py`. A member that lost its disk may have forgotten votes for instances up
+to `ahead` beyond what it had been handed. It is taken back by an entry of the log, and votes again when all of these
 instances are decided; what it said about views under an earlier incarnation counts for nobody (`Views._is_current`).
 
 A member is made of a ledger, checkpoints, views, a way back (`rejoin.py`), proposals, votes, catch-up and reads, each
@@ -314,6 +314,9 @@ class Bft(Log):
             return self._on_propose_timer(out)
         if key == self._votes.timer_key:
             return self._votes.on_timer()
+        if key == self._votes.hope_key:
+            self._votes.on_hope_timer(out)
+            return self._advance(out)
         if key == self._advance_key:
             return self._advance(out)
         if key == self._tick_key:

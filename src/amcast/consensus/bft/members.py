@@ -14,7 +14,7 @@ class Members:
         self.process = process
         self.all = topology.members(group)
         self.others: Sequence[ProcessId] = tuple(member for member in self.all if member != process)
-        liars = liars_max(len(self.all))
+        self.liars = liars = liars_max(len(self.all))
         self.quorum = len(self.all) - liars  # n-f: two of them share a member that tells the truth
         self.some = liars + 1  # f+1: one of them tells the truth
 

@@ -4,11 +4,13 @@
        |--entry----->|                 |
        |             |--PROPOSE------->|   value, view, instance; the leader's WRITE as well, if its disk has the value
        |             |                 |--WRITE---->|   to all: its digest, if the layer above approves of the value
+       |             |                 |            |   decided: all n members wrote the same digest; otherwise:
        |             |                 |--ACCEPT--->|   to all: n-f members wrote the same digest; it is prepared
        |             |                 |            |   decided: n-f members accepted
 
-Three delays from the leader to every member. Votes carry digests and no signature: the link says whose they are, and
-nobody shows them to others. What is shown to others is signed: VIEW-CHANGE and NEW-VIEW.
+Two delays from the leader to every member if all are up and in time, otherwise three. Votes carry digests and no
+signature: the link says whose they are, and nobody shows them to others. What is shown to others is signed:
+VIEW-CHANGE and NEW-VIEW.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
        |  n-f members said so: read 7 waits until all below their highest n is handed up here
 
 The law: **whatever any member was handed before a read began is handed up here when the read is done.** What was
-decided was prepared by f+1 members that tell the truth, and one of these is among any n-f. So the highest end that n-f
+decided was written by f+1 members that tell the truth, and one of these is among any n-f. So the highest end that n-f
 members put is no lower than the end of what was decided. Liars may put it too high; then a later answer of another
 member lowers it.
 """
@@ -94,7 +94,7 @@ class QuorumReads:
 
     def _end(self) -> int:
         """All that was decided and that this member took part in is below: what it was handed, what its view began
-        with, and what it prepared in it. Or knows to be decided: that may wait behind an instance that is not."""
+        with, and what it wrote in it. Or knows to be decided: that may wait behind an instance that is not."""
         return max(self._ledger.next, self._views.choice.end, self._ledger.end_of_votes(self._views.view))
 
     def on_next(self, sender: ProcessId, next_: int) -> None:

@@ -4,6 +4,12 @@ A member writes a value that it approved of, once an instance and view. When n-f
 prepared: it accepts it. When n-f members accepted the same, it is decided. Each vote is on disk before it is sent. A
 member whose votes did not decide sends them again, at ever longer intervals, and is answered by those who know more.
 
+When all members wrote the same, it is decided as well: `choice.py` has the reason. So a member that hears n-f writes
+first hopes for those of all. It accepts if they do not come soon, or if anybody else accepts, who then has
+not heard all. A member that hoped in vain accepts at once for a while, and for longer if that happens again. The log's
+own commands are always accepted: members must know who may have been taken back, and look at what they prepared
+(`Views._is_current`).
+
 Two votes need not be sent. A proposal whose leader has it on disk is the leader's WRITE. An ACCEPT is a WRITE as well,
 for whoever accepts has written: a member that writes last sends its ACCEPT alone.
 
@@ -20,10 +26,12 @@ from ..base import Decision, Proposed
 from ..multipaxos.config import PaxosConfig
 from .ledger import Ledger, Slot
 from .members import Members
-from .messages import Accept, Digest, PreparedRecord, Propose, View, Write, WrittenRecord
+from .messages import COMMAND, Accept, Digest, PreparedRecord, Propose, View, Write, WrittenRecord
 from .rejoin import Rejoin
 from .views import Views
 
+_HOPE = 4  # it waits for the writes of all for this part of a tick, or twice as long
+_REST_MIN, _REST_MAX = 8, 4_096  # instances that it accepts at once when it hoped in vain
 _WAIT_FACTOR_MAX = 8  # the longest wait before votes are sent again, in `retransmit_ticks`
 
 
@@ -36,6 +44,12 @@ class Votes:
         self._rejoin = rejoin
         self._unjudged: list[int] = []  # instances whose proposals came in this turn
         self.timer_key = f"log.{members.group}.judge"
+        # Instances that wait for the writes of all: since the timer last rang, and since before that
+        self._hopes: list[int] = []
+        self._waited: list[int] = []
+        self._rest = _REST_MIN  # the next time that it hopes in vain; longer if it often does
+        self._resting = 0  # instances that it still accepts at once
+        self.hope_key = f"log.{members.group}.hope"
 
     def may_vote(self, view: View) -> bool:
         return self._rejoin.is_member and self._views.installed and view == self._views.view
@@ -96,23 +110,64 @@ class Votes:
 
     def prepare(self, instance: int, slot: Slot, out: Outbox) -> bool:
         """Once n-f members wrote what this one did, in this view. Whether it accepts by this."""
-        view, digest, ledger = slot.view, slot.digest, self._ledger
-        own = slot.accepts.get(self._members.process)
+        if not self._is_prepared(slot) or self._may_hope(instance, slot, out):
+            return False
+        self._accept(instance, slot, out)
+        return True
+
+    def _is_prepared(self, slot: Slot) -> bool:
+        """Whether it may accept what it wrote, and has not done so yet."""
+        view, own = slot.view, slot.accepts.get(self._members.process)
         if not slot.approved or (own is not None and own[0] >= view) or not self.may_vote(view):
             return False  # most writes come when it has accepted already
-        if ledger.count(slot.writes, view, digest) < self._members.quorum:
+        return self._ledger.count(slot.writes, view, slot.digest) >= self._members.quorum
+
+    def _may_hope(self, instance: int, slot: Slot, out: Outbox) -> bool:
+        """Whether all members wrote it, or may do so soon: then it need not be accepted."""
+        view, value = slot.view, slot.values.get(slot.digest)
+        if value is None or value[:1] == COMMAND or any(at == view for at, _ in slot.accepts.values()):
             return False
+        if self._all_wrote(slot):
+            if not slot.decided:
+                self._ledger.decide(instance, slot.digest)
+                self._rest = max(_REST_MIN, self._rest - 1)
+            return True
+        if self._resting:
+            return False
+        if not self._hopes and not self._waited:
+            out.set_timer(self.hope_key, self._config.tick_us // _HOPE)
+        self._hopes.append(instance)
+        return True
+
+    def on_hope_timer(self, out: Outbox) -> None:
+        vain, self._waited, self._hopes = self._undecided(self._waited), self._undecided(self._hopes), []
+        if vain:
+            self._resting, self._rest = self._rest, min(_REST_MAX, 2 * self._rest)
+        for instance in vain:
+            self._accept(instance, self._ledger.slots[instance], out)
+        if self._waited:
+            out.set_timer(self.hope_key, self._config.tick_us // _HOPE)
+
+    def _undecided(self, hopes: list[int]) -> list[int]:
+        slots = self._ledger.slots
+        return [i for i in dict.fromkeys(hopes) if i in slots and not slots[i].decided and self._is_prepared(slots[i])]
+
+    def _all_wrote(self, slot: Slot) -> bool:
+        return self._ledger.count(slot.writes, slot.view, slot.digest) == len(self._members.all)
+
+    def _accept(self, instance: int, slot: Slot, out: Outbox) -> None:
+        view, digest, ledger = slot.view, slot.digest, self._ledger
         if slot.prepared_view != view:
             out.persist(PreparedRecord(view, instance, digest))
             slot.prepared_view, slot.prepared = view, digest
         ledger.take_vote(slot.accepts, self._members.process, view, digest)
         out.send_all(self._members.others, Accept(self._members.group, view, instance, digest))
         self._decide(instance, slot, view, digest)
-        return True
 
     def _decide(self, instance: int, slot: Slot, view: View, digest: Digest) -> None:
         if not slot.decided and self._ledger.count(slot.accepts, view, digest) >= self._members.quorum:
             self._ledger.decide(instance, digest)
+            self._resting = max(0, self._resting - 1)
 
     # -- those of others
 
@@ -128,14 +183,18 @@ class Votes:
             return
         slot = self._ledger.slot(message.instance)
         self._ledger.take_vote(slot.accepts, sender, message.view, message.digest)
-        self._take_write(sender, message, slot, out)
+        if not self._take_write(sender, message, slot, out):
+            self.prepare(message.instance, slot, out)  # it may have hoped until now
         self._decide(message.instance, slot, message.view, message.digest)
         self._answer_again(sender, message, slot, out)
 
-    def _take_write(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> None:
-        if self._ledger.take_vote(slot.writes, sender, message.view, message.digest):
-            self.write_with_others(message.instance, slot, out)
-            self.prepare(message.instance, slot, out)
+    def _take_write(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> bool:
+        """Whether it is news."""
+        if not self._ledger.take_vote(slot.writes, sender, message.view, message.digest):
+            return False
+        self.write_with_others(message.instance, slot, out)
+        self.prepare(message.instance, slot, out)
+        return True
 
     def _answer_again(self, sender: ProcessId, message: Write | Accept, slot: Slot, out: Outbox) -> None:
         """The sender still waits: it hears this member's votes again, if they are of that view."""

@@ -104,11 +104,12 @@ class WaitingClient(Client):
         config: ClientConfig,
         make_ingress: Callable[[ProcessId], Ingress] | None,
         fears_liars: bool,
+        numbers_by_entry: bool,
         spec: ProtocolSpec | None = None,
     ) -> None:
         """`spec`: of a protocol whose messages are operations on objects. All groups execute the same and answer the
         same, so that the first answer to a call is enough."""
-        super().__init__(process, topology, entries, config, make_ingress, fears_liars)
+        super().__init__(process, topology, entries, config, make_ingress, fears_liars, numbers_by_entry)
         self.operations_of = spec
         self.waiting: dict[MessageId, asyncio.Future[None]] = {}
         self.calls: dict[MessageId, _Call] = {}  # without the results of all groups
@@ -199,7 +200,9 @@ def _make_process(process: ProcessId, topology: Topology, layout: Layout) -> Wai
     make_ingress = spec.ingress_maker(topology, config)
     configured = client_config(layout.network)
     groups, own = spec.ingress_groups, spec if spec.orders_operations else None
-    return WaitingClient(process, topology, groups, configured, make_ingress, spec.survives_liars, own)
+    return WaitingClient(
+        process, topology, groups, configured, make_ingress, spec.survives_liars, spec.numbers_by_entry, own
+    )
 
 
 def _age_ms(consistency: str, max_age: float) -> int:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core import AppMessage, Outbox, ProcessId, Topology, UsageError, latency_preset
-from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
 from ...trace.latency import CLIENT
 from ...workload import Load, LoadClient, Seat, Stream, Workload, stream_random
@@ -50,7 +49,7 @@ class TimedClient(LoadClient):
         self._sent_at: list[tuple[int, int]] = []  # how many messages at a time, and when (nanoseconds)
         self._done_at: list[tuple[int, int]] = []
         self._done = array("q")  # ids
-        self._made_before = {process: 0}  # sender id -> messages under earlier ids
+        self._made = array("q")  # ids, in the order of `_sent_at`
         self._booted_ns = 0
         self.finished = asyncio.Event()
         self.failure: UsageError | None = None  # why it finished early
@@ -67,14 +66,11 @@ class TimedClient(LoadClient):
         self.failure = error
         self.finished.set()
 
-    def _change_id(self, id_: ProcessId) -> None:
-        self._made_before[id_] = self._made_before[self._process] + self._next_seq
-        super()._change_id(id_)
-
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
         # In an open loop latency counts from when a message was due: one that leaves late has waited already.
         late_us = max(0, self.elapsed_us() - self._due_us) if self._is_open else 0
         self._sent_at.append((len(messages), time.perf_counter_ns() - 1_000 * late_us))
+        self._made.extend([message.id for message in messages])
         if self.history is not None:
             self.history.called(messages)
         super().on_multicast_all(messages, out)
@@ -97,11 +93,9 @@ class TimedClient(LoadClient):
     def latencies_ns(self) -> Int64s:
         """In the order in which the messages were delivered everywhere."""
         sent_ns, done_ns = map(_spread, (self._sent_at, self._done_at))
-        ids = np.frombuffer(self._done, np.int64)
-        number = ids & SEQ_MASK
-        for sender, before in self._made_before.items():
-            number[ids >> SEQ_BITS == sender] += before
-        latencies: Int64s = done_ns - sent_ns[number]
+        made, done = np.frombuffer(self._made, np.int64), np.frombuffer(self._done, np.int64)
+        by_id = np.argsort(made)
+        latencies: Int64s = done_ns - sent_ns[by_id[np.searchsorted(made, done, sorter=by_id)]]
         return latencies
 
 

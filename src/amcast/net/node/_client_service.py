@@ -205,10 +205,12 @@ class ClientService:
             return
         self.has_sent = True
         sessions, known_dst, limit = self.sessions, self._known_dst, self._server.config.limits.message_bytes
+        checks_entries = self._node.checks_entries
         count = size = 0
         for each in message.messages:
             if (
                 each.count != 1
+                or checks_entries
                 or each.id >> SEQ_BITS not in sessions
                 or each.dst not in known_dst
                 or len(each.payload) > limit
@@ -274,9 +276,11 @@ class ClientService:
         problem = problem_with_number(message)
         for envelope in envelopes_in(message):
             problem = problem or self._problem_with_envelope(envelope, message.dst)
-        if problem is not None or message.dst in self._known_dst:
-            return problem
-        return self._problem_with_dst(message.dst)
+        if problem is None and message.dst not in self._known_dst:
+            problem = self._problem_with_dst(message.dst)
+        if problem is None and self._node.checks_entries:
+            problem = self._node.spec.problem_with_entry(message, self._node.topology)
+        return problem
 
     def _problem_with_envelope(self, payload: bytes, dst: tuple[GroupId, ...]) -> str | None:
         try:

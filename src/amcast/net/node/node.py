@@ -67,7 +67,9 @@ class Node(Outbox):
         self.deliveries = deliveries
         self.trace: TraceWriter | None = None
         self._client_trace: ClientTrace | None = None
-        spec = config.spec()
+        spec = config.spec().configured(config.replica_config())
+        self.spec = spec
+        self.checks_entries = spec.numbers_by_entry and len(self.topology.groups) > 1
         self._codec = spec.codec()
         self.has_batches = spec.takes_batches
         self._objects_of = spec.objects_of
