@@ -168,6 +168,10 @@ def test_sim_replays_a_scenario(cli: Cli, tmp_path: Path) -> None:
     assert again == {**first, "out": "two"}
     assert (tmp_path / "two" / "run.json").read_bytes() == (tmp_path / "one" / "run.json").read_bytes()
 
+    del info["scenario"]["workload"]["kind"]  # as it was written before there were several
+    (tmp_path / "old.json").write_text(json.dumps(info["scenario"]))
+    assert cli("sim", "--scenario", "old.json", "--out", "three", "--json").json == {**first, "out": "three"}
+
 
 # -- check
 

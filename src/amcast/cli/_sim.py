@@ -236,7 +236,14 @@ def write_plan(path: Path, plan: FaultPlan) -> None:
 
 
 def read_scenario(path: Path) -> Scenario:
-    made: Scenario = read_json(path, Scenario, "scenario")
+    fields = read_json(path, dict[str, Any], "scenario")
+    workload = fields.get("workload")
+    if isinstance(workload, dict):
+        workload.setdefault("kind", "micro")  # as in files from the time when there was no other
+    try:
+        made = msgspec.convert(fields, Scenario, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path} is no scenario: {error}") from error
     protocol(made.protocol)
     made.check()
     return made
