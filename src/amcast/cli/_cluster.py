@@ -17,7 +17,16 @@ import typer
 from ..core import UsageError
 from ._credentials import ConfigOption, TokenFileOption, TokenOption, local_cluster
 from ._output import JsonOption, console, errors, json_line, line, print_json, progress, table, visible
-from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
+from ._parse import (
+    USUAL_DESTINATIONS,
+    USUAL_PAYLOAD,
+    GlobalOption,
+    TargetsOption,
+    WorkloadOption,
+    WorkloadOptions,
+    parse_options,
+    parse_workload,
+)
 
 if TYPE_CHECKING:  # the commands import it when they need it: other commands start faster
     from ..net.client.load import LoadResult
@@ -334,10 +343,12 @@ def register(app: typer.Typer) -> None:
             typer.Option(help="Connections to each node that all clients share; one for each if not given.", min=1),
         ] = None,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 10_000,
-        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        workload: WorkloadOption = "micro",
+        workload_option: WorkloadOptions = None,
+        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = USUAL_DESTINATIONS,
         targets: TargetsOption = 0,
         global_share: GlobalOption = None,
-        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
+        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = USUAL_PAYLOAD,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 16,
         client_region: Annotated[
             str | None, typer.Option(help="The region of the emulated network (`up --network`) in which clients are.")
@@ -368,7 +379,7 @@ def register(app: typer.Typer) -> None:
                     messages=messages,
                     outstanding=outstanding,
                     connections=connections,
-                    workload=parse_workload(destinations, payload, targets, global_share),
+                    workload=parse_workload(workload, workload_option, destinations, payload, targets, global_share),
                     credentials=_placed(cluster, client_region),
                     history=cluster.history_folder,
                     progress=lambda done: bar.update(task, completed=done),

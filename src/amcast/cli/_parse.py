@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from ..core import UsageError
-from ..workload import Micro, parse_destinations
+from ..workload import KINDS, AnyWorkload, parse_destinations, workload_of
 
 TargetsOption = Annotated[
     int, typer.Option(help="Messages go to the first so many groups; the others only help. 0: to all.", min=0)
@@ -21,8 +21,33 @@ GlobalOption = Annotated[
 ]
 
 
-def parse_workload(destinations: str, payload: int, targets: int, global_share: float | None) -> Micro:
-    return Micro(*parse_destinations(destinations), payload, targets, global_share)
+WorkloadOption = Annotated[
+    str, typer.Option("--workload", help=f"What is multicast: {', '.join(KINDS)}, or replay:FILE.", metavar="NAME")
+]
+WorkloadOptions = Annotated[
+    list[str] | None,
+    typer.Option("--workload-option", "-w", help="An option of the workload, as name=value.", metavar="NAME=VALUE"),
+]
+USUAL_DESTINATIONS, USUAL_PAYLOAD = "1-2", 64
+
+
+def parse_workload(
+    kind: str,
+    options: list[str] | None,
+    destinations: str = USUAL_DESTINATIONS,
+    payload: int = USUAL_PAYLOAD,
+    targets: int = 0,
+    global_share: float | None = None,
+) -> AnyWorkload:
+    """The microbenchmark has command line options of its own; all others have workload options alone."""
+    own = parse_options(options or [], "locality=0.95")
+    if kind == "micro":
+        low, high = parse_destinations(destinations)
+        usual = {"dst_min": low, "dst_max": high, "payload_bytes": payload, "targets": targets}
+        return workload_of(kind, {**usual, "global_share": global_share, "own_stream": True, **own})
+    if (destinations, payload, global_share) != (USUAL_DESTINATIONS, USUAL_PAYLOAD, None):
+        raise UsageError(f"--destinations, --payload and --global are for the workload micro, not for {kind}")
+    return workload_of(kind, {"targets": targets, **own} if targets else own)
 
 
 def check_seconds(seconds: float) -> float:
@@ -32,13 +57,13 @@ def check_seconds(seconds: float) -> float:
     return seconds
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: list[str], example: str = "wrong_guesses=true") -> dict[str, Any]:
     """Pairs `name=value`. Values are JSON; a value that is not JSON is a string."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"'{pair}' is no option: write name=value, for example wrong_guesses=true")
+            raise UsageError(f"'{pair}' is no option: write name=value, for example {example}")
         try:
             options[key] = msgspec.json.decode(value)
         except msgspec.DecodeError:

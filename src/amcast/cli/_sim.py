@@ -41,7 +41,16 @@ from ._output import (
     show_verdicts,
     show_violations,
 )
-from ._parse import GlobalOption, TargetsOption, parse_options, parse_workload
+from ._parse import (
+    USUAL_DESTINATIONS,
+    USUAL_PAYLOAD,
+    GlobalOption,
+    TargetsOption,
+    WorkloadOption,
+    WorkloadOptions,
+    parse_options,
+    parse_workload,
+)
 from ._summary import show_summary, summary
 
 if TYPE_CHECKING:
@@ -58,10 +67,12 @@ def register(app: typer.Typer) -> None:
         ] = None,
         clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 4,
         messages: Annotated[int, typer.Option(help="Messages by all clients together.", min=1)] = 200,
-        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = "1-2",
+        workload: WorkloadOption = "micro",
+        workload_option: WorkloadOptions = None,
+        destinations: Annotated[str, typer.Option(help="Groups a message goes to: 2, or 1-3.")] = USUAL_DESTINATIONS,
         targets: TargetsOption = 0,
         global_share: GlobalOption = None,
-        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = 64,
+        payload: Annotated[int, typer.Option(help="Bytes of payload.")] = USUAL_PAYLOAD,
         outstanding: Annotated[int, typer.Option(help="Messages that a client has in flight.", min=1)] = 1,
         interval_us: Annotated[
             int, typer.Option(help="Open loop: mean time between a client's messages. Set if there are faults.", min=0)
@@ -120,7 +131,7 @@ def register(app: typer.Typer) -> None:
                 clients=clients,
                 client_region=client_region,
                 messages=messages,
-                workload=parse_workload(destinations, payload, targets, global_share),
+                workload=parse_workload(workload, workload_option, destinations, payload, targets, global_share),
                 outstanding=outstanding,
                 interval_us=interval_us,
                 batch=batch,

@@ -89,11 +89,13 @@ def grid(
     regions: Sequence[str] = (),
     spread: bool = True,
     client_region: str | None = None,
+    homes: int = 0,
 ) -> Topology:
     """`groups` groups of `replicas` processes, with ids 0, 1, 2, ...; the clients have the ids after them.
 
     With `spread`, the replicas of each group are in different regions, so that the group survives the loss of one;
     without, all replicas of a group are in the same region. Clients take the regions in turn, unless all are in one.
+    With `homes`, they take the first so many groups in turn instead, where each group is in one region.
     """
     if groups < 1 or replicas < 1:
         raise UsageError("a topology needs at least one group and one replica in each")
@@ -105,6 +107,7 @@ def grid(
         for group, processes in members.items():
             for index, process in enumerate(processes):
                 where[process] = regions[(index if spread else group - 1) % len(regions)]
+        turns = homes if homes and not spread else len(regions)
         for index, client in enumerate(client_ids):
-            where[client] = regions[index % len(regions)] if client_region is None else client_region
+            where[client] = regions[index % turns % len(regions)] if client_region is None else client_region
     return Topology(members, client_ids, where)

@@ -49,6 +49,8 @@ class ProtocolSpec:
     # Where messages are operations on objects: what a workload means by (destinations, payload, objects of each group,
     # share of moves, topology, configuration, rng), and the numbers of the objects that a message touches.
     draw_operation: Callable[..., tuple[tuple[GroupId, ...], bytes]] | None = None
+    # The same where a workload says what is done to which objects: (what, topology, configuration).
+    operation_on: Callable[..., tuple[tuple[GroupId, ...], bytes]] | None = None
     objects_of: Callable[[AppMessage], tuple[int, ...]] | None = None
     ingress_messages: Any = None  # the union of what clients send then, each an `IngressMessage`
 

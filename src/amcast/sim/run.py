@@ -17,7 +17,7 @@ from ..core import AppMessage, GroupId, MessageId, Process, ProcessId, Wire, app
 from ..description import describe
 from ..protocols import ProtocolSpec, Reply
 from ..trace import Recorder, Run, RunInfo
-from ..workload import LoadClient, LyingClient
+from ..workload import LoadClient, LyingClient, Seat, Stream, stream_random
 from .byzantine import LyingReplica
 from .engine import EventLoop
 from .injection import Injector
@@ -83,6 +83,7 @@ class Simulation:
         self._scenario = scenario
         self._spec = (spec or scenario.spec()).configured(scenario.replica_config())
         self._topology = scenario.topology()
+        self._geography = scenario.workload.geography(self._topology, scenario.network)
         self._members = frozenset(self._topology.processes)
         self.loop = EventLoop()
         self._recorder = Recorder(scenario.records_wire)
@@ -136,12 +137,14 @@ class Simulation:
 
             return build_liar
         if topology.group_of(process) is None:
-            load = scenario.loads()[topology.clients.index(process)]
+            number = topology.clients.index(process)
+            load = scenario.loads()[number]
 
             def build_client(starts: int) -> Process:
-                rng = self._rng("client", process, starts)
+                rng, own = self._rng("client", process, starts), stream_random(scenario.seed, number, starts)
+                stream = self._stream(process, number, own if scenario.workload.has_own_stream else rng)
                 config = scenario.client_config()
-                client = WatchedClient(process, topology, spec, config, scenario.workload, load, rng, replica_config)
+                client = WatchedClient(process, topology, spec, config, stream, load, rng, replica_config)
                 client.watch = self.watch
                 return client
 
@@ -157,6 +160,11 @@ class Simulation:
             return LyingReplica(build_one, process, lying, self._rng("traitor", process, starts))
 
         return build
+
+    def _stream(self, process: ProcessId, number: int, rng: Random) -> Stream:
+        """The same for every protocol: the number of a client does not depend on the size of groups."""
+        seat = Seat(number, len(self._topology.clients), self._topology.region(process))
+        return self._scenario.workload.stream(self._geography, seat, rng)
 
     # -- the run
 
@@ -177,8 +185,9 @@ class Simulation:
             for process in self._topology.processes:
                 self._read_later(process, self._rng("reader", process))
         if self._scenario.member_messages:
-            for process in self._topology.processes:
-                self._next_by_member(process, 0, self._rng("member", process))
+            for number, process in enumerate(self._topology.processes):
+                rng = self._rng("member", process)
+                self._next_by_member(process, 0, rng, self._stream(process, number, rng))
 
     def _read_later(self, process: ProcessId, rng: Random) -> None:
         wait = 1 + int(rng.expovariate(1 / self._scenario.reads_us))
@@ -196,16 +205,15 @@ class Simulation:
         """Those of members that are down are over."""
         return not any(reads and self._nodes[p].is_up for p, reads in self.watch.reads.items())
 
-    def _next_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
+    def _next_by_member(self, process: ProcessId, seq: int, rng: Random, stream: Stream) -> None:
         wait = int(rng.expovariate(1 / self._scenario.interval_us))
-        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, seq, rng)
+        self.loop.at(self.loop.now + wait, self._multicast_by_member, process, seq, rng, stream)
 
-    def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random) -> None:
-        workload = self._scenario.workload
-        message = app_message(process, seq, *workload.draw(self._topology, rng, 1)[0])
+    def _multicast_by_member(self, process: ProcessId, seq: int, rng: Random, stream: Stream) -> None:
+        message = app_message(process, seq, *stream.draw(1)[0])
         self._nodes[process].multicast_now(message)
         if seq + 1 < self._scenario.member_messages:
-            self._next_by_member(process, seq + 1, rng)
+            self._next_by_member(process, seq + 1, rng, stream)
         else:
             self._members_sending -= 1
 

@@ -9,9 +9,8 @@ import msgspec
 
 from ..consensus import PaxosConfig
 from ..core import BATCH_LIMIT, Latency, Topology, UsageError, grid, latency_preset
-from ..core.message import PAYLOAD_LIMIT
 from ..protocols import ClientConfig, ProtocolSpec, ReplicaConfig, protocol
-from ..workload import Load, Micro
+from ..workload import AnyWorkload, Load, Micro
 from .faults import FaultPlan, Skew
 from .machine import CpuCost
 
@@ -30,7 +29,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch: int = 1  # messages of a client to the same groups that may be ordered as one
     member_messages: int = 0  # multicast by each member of a group as well, one every interval_us on average
     reads_us: int = 0  # each member reads so often, on average; 0: never
-    workload: Micro = Micro()  # which groups messages go to, and how large they are
+    workload: AnyWorkload = Micro()  # what is multicast: which groups messages go to, and what is in them
     network: Latency
     client_region: str | None = None  # where all clients are; None: in all regions, in turn
     fifo: bool = True  # links keep the order of messages
@@ -53,9 +52,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def topology(self) -> Topology:
         """The processes and clients, in groups and regions."""
-        return grid(
-            self.groups, self.replicas, self.clients, self.network.regions, self.network.spread, self.client_region
-        )
+        where = (self.network.regions, self.network.spread, self.client_region)
+        return grid(self.groups, self.replicas, self.clients, *where, self.workload.homes(self.groups))
 
     def replica_config(self) -> ReplicaConfig:
         """The configuration of the protocol's processes; `options` that do not suit it are refused."""
@@ -100,17 +98,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError(f"clients multicast at least one message at a time, and batches hold 1 to {BATCH_LIMIT}")
         if self.batch > 1 and not self.spec().takes_batches:
             raise UsageError(f"{self.protocol} orders each message by itself: leave out --batch")
-        if not 0 <= self.workload.payload_bytes <= PAYLOAD_LIMIT:
-            raise UsageError(
-                f"a payload of {self.workload.payload_bytes} bytes is over the limit of {PAYLOAD_LIMIT}: "
-                "use a smaller --payload"
-            )
         if self.member_messages and (not self.interval_us or self._loses_messages()):
             raise UsageError("members multicast at an interval, and never twice: set one, and no faults but clock skew")
         if self.client_region is not None:
             self.network.check_region(self.client_region)
         topology = self.topology()
         self.workload.check(topology)
+        length = self.workload.length
+        if length is not None and self.messages > length:
+            raise UsageError(f"there are {length:,} messages to replay, not {self.messages:,}: ask for fewer")
         self.replica_config()
         self.plan.check(topology, self.spec().faulty_max)
         if self.plan.traitors() and not self.spec().survives_liars:

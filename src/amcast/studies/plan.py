@@ -82,7 +82,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
             messages=self.messages,
             outstanding=self.outstanding or 1,
             interval_us=interval_us,
-            workload=Micro(*parse_destinations(self.destinations), self.payload_bytes),
+            workload=Micro(*parse_destinations(self.destinations), self.payload_bytes, own_stream=True),
             cpu=CpuCost(round(self.cpu_us * 1000), round(self.cpu_us * 1000)),
             seed=self.seed,
         )

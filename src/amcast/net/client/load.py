@@ -13,18 +13,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...core import AppMessage, Outbox, ProcessId, Topology, UsageError
+from ...core import AppMessage, Outbox, ProcessId, Topology, UsageError, latency_preset
 from ...core.ids import SEQ_BITS, SEQ_MASK
 from ...protocols import Reply, protocol
 from ...trace.latency import CLIENT
-from ...workload import Load, LoadClient, Micro
-from ..config import client_config, replica_config
+from ...workload import Load, LoadClient, Seat, Stream, Workload, stream_random
+from ..config import ClusterConfig, client_config, replica_config
 from ..wire.control import Layout
 from .driver import ClientDriver
 from .history import LoadHistory
 from .observer import Where, seeds_and_credentials
 from .trunk import Credentials, Trunk
 
+_NOWHERE = Credentials().region
 _CONNECT_S = 2.0  # at most: the load starts without processes that are down
 
 Int64s = npt.NDArray[np.int64]
@@ -41,18 +42,26 @@ class LoadResult(msgspec.Struct, frozen=True):
 class TimedClient(LoadClient):
     """Notes when each message was sent, and when all its groups had replied."""
 
-    def __init__(self, process: ProcessId, topology: Topology, layout: Layout, workload: Micro, load: Load) -> None:
+    def __init__(self, process: ProcessId, topology: Topology, layout: Layout, stream: Stream, load: Load) -> None:
         replica = replica_config(layout.protocol, layout.network, layout.options)
         spec = protocol(layout.protocol).configured(replica)
         config = client_config(layout.network)
-        super().__init__(process, topology, spec, config, workload, load, Random(f"load {process}"), replica)
+        super().__init__(process, topology, spec, config, stream, load, Random(f"load {process}"), replica)
         self._sent_at: list[tuple[int, int]] = []  # how many messages at a time, and when (nanoseconds)
         self._done_at: list[tuple[int, int]] = []
         self._done = array("q")  # ids
         self._made_before = {process: 0}  # sender id -> messages under earlier ids
+        self._booted_ns = 0
         self.finished = asyncio.Event()
         self.failure: UsageError | None = None  # why it finished early
         self.history: LoadHistory | None = None
+
+    def on_boot(self, out: Outbox) -> None:
+        self._booted_ns = time.perf_counter_ns()
+        super().on_boot(out)
+
+    def elapsed_us(self) -> int:
+        return (time.perf_counter_ns() - self._booted_ns) // 1_000
 
     def on_no_id(self, error: UsageError) -> None:
         self.failure = error
@@ -63,7 +72,9 @@ class TimedClient(LoadClient):
         super()._change_id(id_)
 
     def on_multicast_all(self, messages: Sequence[AppMessage], out: Outbox) -> None:
-        self._sent_at.append((len(messages), time.perf_counter_ns()))
+        # In an open loop latency counts from when a message was due: one that leaves late has waited already.
+        late_us = max(0, self.elapsed_us() - self._due_us) if self._is_open else 0
+        self._sent_at.append((len(messages), time.perf_counter_ns() - 1_000 * late_us))
         if self.history is not None:
             self.history.called(messages)
         super().on_multicast_all(messages, out)
@@ -106,8 +117,9 @@ async def run_load(
     clients: int,
     messages: int,
     outstanding: int,
-    workload: Micro,
+    workload: Workload,
     interval_us: int = 0,
+    seed: int = 1,
     connections: int | None = None,
     timeout: float = 600.0,
     progress: Callable[[int], None] | None = None,
@@ -122,12 +134,15 @@ async def run_load(
     credentials = credentials or own
     clients = min(clients, messages)  # a client without a message would never finish
     each, more = divmod(messages, clients)
-    trunks = [Trunk(credentials) for _ in range(min(clients, connections or clients))]
+    places = [_placed(credentials, where, workload, at) for at in range(min(clients, connections or clients))]
+    trunks = [Trunk(place) for place in places]
     drivers: list[ClientDriver] = []
     try:
         for index in range(clients):
             load = Load(each + (index < more), outstanding, interval_us)
-            driver = ClientDriver(trunks[index % len(trunks)], _maker(workload, load))
+            at = index % len(trunks)
+            make = _maker(workload, load, seed, index, clients, places[at].region)
+            driver = ClientDriver(trunks[at], make)
             drivers.append(driver)
             await driver.open(seeds)
             if history is not None:
@@ -149,12 +164,31 @@ def _write_down(driver: ClientDriver, folder: Path) -> None:
     driver.on_results = driver.process.history.told
 
 
-def _maker(workload: Micro, load: Load) -> Callable[[ProcessId, Topology, Layout], TimedClient]:
+def _maker(
+    workload: Workload, load: Load, seed: int, number: int, clients: int, region: str
+) -> Callable[[ProcessId, Topology, Layout], TimedClient]:
     def make(process: ProcessId, topology: Topology, layout: Layout) -> TimedClient:
         workload.check(topology)
-        return TimedClient(process, topology, layout, workload, load)
+        latency = None if layout.network == "none" else latency_preset(layout.network)
+        seat = Seat(number, clients, None if region == _NOWHERE else region)
+        stream = workload.stream(workload.geography(topology, latency), seat, stream_random(seed, number))
+        return TimedClient(process, topology, layout, stream, load)
 
     return make
+
+
+def _placed(credentials: Credentials, where: Where, workload: Workload, number: int) -> Credentials:
+    """Clients that have a home are in its region, if the cluster emulates distances and nobody put them elsewhere."""
+    config = where if isinstance(where, ClusterConfig) else None
+    latency = None if config is None else config.latency()
+    if config is None or latency is None or latency.spread or credentials.region != _NOWHERE:
+        return credentials
+    topology = config.topology()
+    homes = workload.homes(len(topology.groups))
+    if not homes:
+        return credentials
+    home = topology.groups[number % homes]
+    return msgspec.structs.replace(credentials, region=topology.region(topology.members(home)[0]))
 
 
 async def _drive(drivers: list[ClientDriver], timeout: float, progress: Callable[[int], None] | None) -> LoadResult:

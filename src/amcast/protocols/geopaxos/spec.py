@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -69,6 +72,22 @@ def draw_operation(
     return topology.groups, encode(Operation(tuple(names), body, site))
 
 
+def operation_on(
+    touches: Sequence[tuple[GroupId, str, tuple[str | int, ...]]], topology: Topology, config: GeoConfig
+) -> tuple[tuple[GroupId, ...], bytes]:
+    """The operation that does this: to each object (the site where it begins, its name) what its verb says."""
+    sites = sites_of(config, topology)
+    names = [name_at(site if site in sites else sites[site % len(sites)], name, sites) for site, name, _ in touches]
+    steps = [(verb, name, *given) for name, (_, _, (verb, *given)) in zip(names, touches, strict=True)]
+    return topology.groups, encode(Operation(tuple(dict.fromkeys(names)), msgspec.json.encode(steps)))
+
+
+@cache
+def name_at(site: GroupId, name: str, sites: tuple[GroupId, ...]) -> str:
+    """The object's name, with an ending by which it belongs to this site until somebody moves it."""
+    return next(found for at in count() if initial_site(found := f"{name}.{at}", sites) == site)
+
+
 def _steps(names: list[str], rng: Random) -> list[tuple[str | int, ...]]:
     """What is done with these objects, as the store of `amcast.apps` reads it: a quarter only reads, most read and
     replace. No two operations write the same value, so that it is easily judged which write a read has seen."""
@@ -117,5 +136,6 @@ SPEC = ProtocolSpec(
     ingress=GeoIngress,
     ingress_messages=Request,
     draw_operation=draw_operation,
+    operation_on=operation_on,
     objects_of=objects_of,
 )
