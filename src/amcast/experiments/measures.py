@@ -1,0 +1,197 @@
+"""What is measured of a run: figures by name, such as `per_s` or `client_p50_ms`.
+
+Messages that were multicast in the first and in the last tenth of a run are left out, as the papers do: clients that
+begin together, and the last ones, are no steady load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..sim import Scenario
+from ..trace import FINAL, NULL, OPTIMISTIC, Run
+from ..trace.latency import latencies_us, percentile
+
+Figures = dict[str, float]
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_PERCENTILES = (50, 90, 95, 99)
+_TRIM = 0.1
+_FEW = 30  # a run with fewer messages is measured whole
+
+
+def _described(name: str, took_us: Int64s) -> Figures:
+    """`name_p50_ms`, ..., `name_mean_ms`, of latencies that there are."""
+    there = took_us[took_us != NULL]
+    if not len(there):
+        return {}
+    found = {f"{name}_p{q}_ms": percentile(there, q) / 1000 for q in _PERCENTILES}
+    return {**found, f"{name}_mean_ms": round(float(there.mean()) / 1000, 4)}
+
+
+def _steady(t_us: Int64s) -> Flags:
+    if len(t_us) < _FEW:
+        return np.ones(len(t_us), np.bool_)
+    low, high = int(t_us.min()), int(t_us.max())
+    cut = (high - low) * _TRIM
+    return (t_us >= low + cut) & (t_us <= high - cut)
+
+
+def load(run: Run, scenario: Scenario) -> Figures:
+    """Answers a second, and latencies; also of messages to so many groups, `client_to_2_p50_ms`."""
+    steady = _steady(run.multicasts.t_us)
+    sizes = np.diff(run.multicasts.dst_start)
+    latencies = latencies_us(run)
+    figures: Figures = {"undelivered": float((latencies["last_replica"] == NULL).sum())}
+    for at, took in latencies.items():
+        figures.update(_described(at, took[steady]))
+        for size in np.unique(sizes).tolist():
+            figures.update(_described(f"{at}_to_{size}", took[steady & (sizes == size)]))
+    figures.update(_rates(run))
+    return figures
+
+
+def _rates(run: Run) -> Figures:
+    answered = np.sort(run.answers.t_us)
+    count = len(answered)
+    if count < _FEW:
+        return {}
+    low, high = answered[count // 10], answered[count - 1 - count // 10]
+    return {"per_s": round((count - 2 * (count // 10) - 1) / max(1e-6, (high - low) / 1e6), 3)}
+
+
+def regions(run: Run, scenario: Scenario) -> Figures:
+    """Latency at the client by its region, `at_CA_p50_ms`; and answers a second there."""
+    topology, took = scenario.topology(), latencies_us(run)["client"]
+    steady = _steady(run.multicasts.t_us)
+    where = np.array([topology.region(int(sender)) for sender in run.multicasts.sender])
+    figures: Figures = {}
+    for region in scenario.network.regions:
+        figures.update(_described(f"at_{region}", took[steady & (where == region)]))
+    return figures
+
+
+def replies(run: Run, scenario: Scenario) -> Figures:
+    """When a client has the reply of its message's first, second, third destination: `reply_1_p90_ms`.
+
+    Groups of one process: a reply takes the mean delay from the group's region to the client's.
+    """
+    topology, network = scenario.topology(), scenario.network
+    place = {group: topology.region(topology.members(group)[0]) for group in topology.groups}
+    sent = dict(zip(run.multicasts.msg.tolist(), range(len(run.multicasts)), strict=True))
+    back: dict[int, list[int]] = {}
+    final = run.deliveries.kind == FINAL
+    clients = [topology.region(int(sender)) for sender in run.multicasts.sender]
+    rows = (run.deliveries.msg[final].tolist(), run.deliveries.grp[final].tolist(), run.deliveries.t_us[final].tolist())
+    for message, group, at in zip(*rows, strict=True):
+        row = sent[message]
+        back.setdefault(row, []).append(at + network.mean_us(place[group], clients[row]))
+    steady = _steady(run.multicasts.t_us)
+    took: dict[int, list[int]] = {}
+    for row, times in back.items():
+        if steady[row] and len(times) > 1:
+            for nth, at in enumerate(sorted(times), 1):
+                took.setdefault(nth, []).append(at - int(run.multicasts.t_us[row]))
+    figures: Figures = {}
+    for nth, each in sorted(took.items()):
+        figures.update(_described(f"reply_{nth}", np.array(each, np.int64)))
+    return figures
+
+
+def optimistic(run: Run, scenario: Scenario) -> Figures:
+    """Optimistic deliveries: how often they were right, when they came, and how much earlier than the final ones.
+
+    `right_k1` is the share of final deliveries that stand at the same position among the optimistic ones; of pairs,
+    `right_k2`. `mistakes` is the share of messages that were guessed before one that came before them in the end.
+    Figures of the groups of a region end with its name, as `right_k1_far`.
+    """
+    topology = scenario.topology()
+    members: dict[str, list[int]] = {"": list(topology.processes)}
+    for process in topology.processes:
+        members.setdefault(f"_{topology.region(process)}", []).append(process)
+    sequences = {process: _Sequence(run, process) for process in topology.processes}
+    figures: Figures = {}
+    for name, processes in members.items():
+        figures.update(_optimistic_of([sequences[process] for process in processes], name))
+    for process in topology.processes:
+        figures.update(_optimistic_of([sequences[process]], f"_{topology.name(process)}"))
+    return figures
+
+
+class _Sequence:
+    """What one process delivered: for each final delivery, when, and when and where it was guessed."""
+
+    def __init__(self, run: Run, process: int) -> None:
+        rows = run.deliveries
+        final, guess = (np.flatnonzero((rows.process == process) & (rows.kind == kind)) for kind in (FINAL, OPTIMISTIC))
+        final = final[np.argsort(rows.pos[final], kind="stable")]
+        self.msg, self.t_us = rows.msg[final], rows.t_us[final]
+        # What came for good before its guess was due is a guess of that moment.
+        late = final[~np.isin(self.msg, rows.msg[guess])] if len(guess) else final[:0]
+        both = np.concatenate((guess, late))
+        both = both[np.lexsort((rows.pos[both], rows.kind[both] == FINAL, rows.t_us[both]))]
+        place = {msg: pos for pos, msg in enumerate(rows.msg[both].tolist())}
+        when = dict(zip(rows.msg[both].tolist(), rows.t_us[both].tolist(), strict=True))
+        self.guessed_pos = np.array([place.get(msg, -1) for msg in self.msg.tolist()], np.int64)
+        self.guessed_us = np.array([when.get(msg, -1) for msg in self.msg.tolist()], np.int64)
+        sent = dict(zip(run.multicasts.msg.tolist(), run.multicasts.t_us.tolist(), strict=True))
+        senders = dict(zip(run.multicasts.msg.tolist(), run.multicasts.sender.tolist(), strict=True))
+        self.sent_us = np.array([sent[msg] for msg in self.msg.tolist()], np.int64)
+        self.own = np.array([senders[msg] == process for msg in self.msg.tolist()], np.bool_)
+        self.steady = _steady(self.sent_us)
+
+    def right(self, k: int) -> list[bool]:
+        """Of each batch of k positions: whether the same messages were guessed for these positions."""
+        count = len(self.msg) // k * k
+        same = np.arange(count) // k == self.guessed_pos[:count] // k
+        steady = self.steady[:count].reshape(-1, k).all(axis=1)
+        return [bool(each) for each in same.reshape(-1, k).all(axis=1)[steady]]
+
+    def mistakes(self) -> list[bool]:
+        highest = np.maximum.accumulate(np.concatenate(([-1], self.guessed_pos)))[:-1]
+        wrong = (self.guessed_pos < highest) | (self.guessed_pos < 0)
+        return [bool(each) for each in wrong[self.steady]]
+
+
+def _optimistic_of(sequences: list[_Sequence], name: str) -> Figures:
+    figures: Figures = {}
+    for k in (1, 2):
+        right = [each for sequence in sequences for each in sequence.right(k)]
+        if right:
+            figures[f"right_k{k}{name}"] = sum(right) / len(right)
+    wrong = [each for sequence in sequences for each in sequence.mistakes()]
+    if not wrong:
+        return figures
+    figures[f"mistakes{name}"] = sum(wrong) / len(wrong)
+    guessed = [sequence.steady & (sequence.guessed_us >= 0) for sequence in sequences]
+    both = list(zip(sequences, guessed, strict=True))
+    for what, took in (
+        ("opt", [each.guessed_us[there] - each.sent_us[there] for each, there in both]),
+        ("final", [each.t_us[each.steady] - each.sent_us[each.steady] for each in sequences]),
+        ("final_own", [(each.t_us - each.sent_us)[each.steady & each.own] for each in sequences]),
+        ("window", [(each.t_us - each.guessed_us)[there] for each, there in both]),
+        ("window_own", [(each.t_us - each.guessed_us)[there & each.own] for each, there in both]),
+    ):
+        figures.update(_described(f"{what}{name}", np.concatenate(took)))
+    return figures
+
+
+def wire(run: Run, scenario: Scenario) -> Figures:
+    """Bytes that a process sends and receives, in kilobytes a second; and payloads that groups received in vain."""
+    topology, seconds = scenario.topology(), max(1e-6, int(run.wire.sent_us.max()) / 1e6)
+    is_member = np.isin(run.wire.dst, np.array(topology.processes))
+    total = int(run.wire.bytes[is_member].sum())
+    return {"received_kb_s": total / 1000 / seconds / len(topology.processes)}
+
+
+MEASURES: dict[str, Callable[[Run, Scenario], Figures]] = {
+    "load": load,
+    "regions": regions,
+    "replies": replies,
+    "optimistic": optimistic,
+    "wire": wire,
+}

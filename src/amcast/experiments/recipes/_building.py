@@ -1,0 +1,48 @@
+"""How recipes make their cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...core import Latency
+from ...sim import scenario
+from ...workload import Micro
+from ..cell import Label, RecipeCell
+from ..recipe import Measure, Results
+
+
+def planned(
+    labels: dict[str, Label],
+    protocol: str,
+    network: str,
+    *,
+    latency: Latency | None = None,
+    measures: tuple[str, ...] = ("load",),
+    seed: int = 1,
+    **settings: Any,
+) -> RecipeCell:
+    """One run. `latency` replaces the network of that name, which sets the timeouts."""
+    made = scenario(protocol, network, records_wire="wire" in measures, seed=seed, **settings)
+    if latency is not None:
+        made = replace(made, network=latency)
+    return RecipeCell(labels={"protocol": protocol, **labels, "seed": seed}, scenario=made, measures=measures)
+
+
+def to_groups(count: int, of: int | None = None, **settings: Any) -> Micro:
+    """Messages of 64 bytes to so many groups, drawn among the first `of`. Every protocol gets the same messages."""
+    return Micro(count, count, targets=of or 0, own_stream=True, **settings)
+
+
+def ratio(figure: str, above: dict[str, Label], below: dict[str, Label]) -> Measure:
+    """One cell's figure over another's."""
+
+    def measure(results: Results) -> float:
+        return results(figure, **above) / results(figure, **below)
+
+    return measure
+
+
+def figure_of(figure: str, **labels: Label) -> Measure:
+    return lambda results: results(figure, **labels)
