@@ -28,6 +28,7 @@ from amcast.studies.export import csv_bytes, parquet_bytes
 from amcast.studies.figure import draw
 from amcast.studies.local import run_in_processes
 from amcast.trace.latency import AT
+from amcast.workload import Gtpcc
 from tests.cli.cli_harness import Cli
 from tests.mutants import MUTANTS
 from tests.pipeline.programs import until
@@ -396,3 +397,33 @@ def test_a_worker_that_is_killed_is_one_error(tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("error: a process that ran cells was killed")
     assert len(err.splitlines()) == 1
+
+
+def test_workloads_stand_in_place_of_destinations() -> None:
+    workloads = (Gtpcc(mix="global", locality=0.9), Gtpcc(mix="global", locality=0.99))
+    cells = cells_of(msgspec.structs.replace(SMALL, workloads=workloads, seeds=1))
+    assert {cell.destinations for cell in cells} == {"gtpcc mix=global", "gtpcc mix=global locality=0.99"}
+    assert {cell.scenario().workload for cell in cells} == set(workloads)
+    assert len({cell.key() for cell in cells}) == len(cells)
+    assert run_cell(cells[0]).verdict == "pass"
+    with pytest.raises(UsageError, match="the workload's own"):
+        cells_of(msgspec.structs.replace(SMALL, workloads=workloads, destinations=(3,)))
+    with pytest.raises(UsageError, match="gtpcc mix=global is named twice"):
+        cells_of(msgspec.structs.replace(SMALL, workloads=(workloads[0],) * 2))
+
+
+def test_a_plan_names_workloads(tmp_path: Path) -> None:
+    plan = tmp_path / "study.toml"
+    plan.write_text('workloads = [{kind = "gtpcc", locality = 0.5}, {kind = "social", users = 100}]\n')
+    assert [each.title() for each in read_study(plan).workloads] == ["gtpcc locality=0.5", "social users=100"]
+    plan.write_text('workloads = [{kind = "gtpcc", localty = 0.5}]\n')
+    with pytest.raises(UsageError, match="unknown field `localty`"):
+        read_study(plan)
+
+
+def test_options_of_a_workload_have_several_values(cli: Cli) -> None:
+    options = ("-p", "skeen", "--groups", 3, "--clients", 2, "--messages", 6, "--seeds", 1, "--jobs", 1)
+    done = cli("sweep", *options, "--workload", "gtpcc", "-w", "mix=full,global", "-w", "locality=0.5,1.0", "--json")
+    assert done.code == 0
+    assert len({row["destinations"] for row in done.json["rows"]}) == 4
+    assert "name it with --workload" in cli.refuses("sweep", "-w", "mix=full")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated, Any
 
 import msgspec
@@ -48,6 +49,19 @@ def parse_workload(
     if (destinations, payload, global_share) != (USUAL_DESTINATIONS, USUAL_PAYLOAD, None):
         raise UsageError(f"--destinations, --payload and --global are for the workload micro, not for {kind}")
     return workload_of(kind, {"targets": targets, **own} if targets else own)
+
+
+def parse_workloads(kind: str | None, options: list[str] | None) -> tuple[AnyWorkload, ...] | None:
+    """All combinations of the values that options have. None if there is no workload."""
+    if kind is None:
+        if options:
+            raise UsageError(f"-w {options[0]} is an option of a workload: name it with --workload")
+        return None
+    several: list[list[str]] = []
+    for pair in options or ():
+        name, equals, values = pair.partition("=")
+        several.append([f"{name}{equals}{value}" for value in values.split(",")])
+    return tuple(parse_workload(kind, list(chosen)) for chosen in product(*several))
 
 
 def check_seconds(seconds: float) -> float:

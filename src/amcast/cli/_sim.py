@@ -168,14 +168,14 @@ def run_scenario(made: Scenario, out: Path | None, as_json: bool) -> None:
         "faults": made.plan.describe(made.topology()),
         **report.to_json(),
     }
-    extra = [v for v in problems if v.property in ("liveness", "invariant")]
+    extra = [v for v in problems if v.property in ("liveness", "invariant", "application")]
     document["violations"] += msgspec.to_builtins(extra)
     if as_json:
         print_json(document)
     else:
         _show(document, report, extra, out)
     if extra:
-        raise typer.Exit(FAIL if any(v.property == "invariant" for v in extra) else UNKNOWN)
+        raise typer.Exit(FAIL if any(v.property != "liveness" for v in extra) else UNKNOWN)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
@@ -186,6 +186,10 @@ def _show(document: dict[str, Any], report: Any, extra: list[Any], out: Path | N
     console.print()
     console.print(line("verdict: ", coloured(report.verdict)))
     show_verdicts(report)
+    if document["application"] is not None:
+        told = document["application"]
+        verdict = coloured("fail" if told["problems"] else "pass")
+        console.print(line(f"application {told['name']}, {told['executed']:,} executions: invariants ", verdict))
     show_violations(report.violations)
     for violation in extra:
         show_breach(violation.property, violation.explanation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ..sim import SimResult
@@ -45,6 +46,8 @@ def summary(result: SimResult, run: Run) -> dict[str, Any]:
         "wire_messages": result.wire_messages,
         "faults_injected": result.faults,
         "simulated_us": result.end_us,
+        "workload": result.scenario.workload.title(),
+        "application": None if result.application is None else msgspec.to_builtins(result.application),
         "latency_by_destinations": latency_rows(run),
     }
 

@@ -20,6 +20,7 @@ from ..studies.figure import draw, panel_label, system_of
 from ..studies.local import run_in_processes
 from ..studies.table import Row, latency_column
 from ..trace.latency import AT
+from ..workload import KINDS
 from ._output import (
     EXIT_CODES,
     JsonOption,
@@ -33,6 +34,7 @@ from ._output import (
     progress,
     table,
 )
+from ._parse import parse_workloads
 
 Engine = Literal["local", "spark"]
 At = Literal["client", "first-replica", "last-replica"]
@@ -71,6 +73,19 @@ def register(app: typer.Typer) -> None:
         destinations: Annotated[
             str | None,
             typer.Option(help=f"How many groups a message goes to, such as 2,1-3; {_usual('destinations')}."),
+        ] = None,
+        workload: Annotated[
+            str | None,
+            typer.Option("--workload", help=f"Instead: {', '.join(KINDS)}, or replay:FILE.", metavar="NAME"),
+        ] = None,
+        workload_option: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--workload-option",
+                "-w",
+                help="An option of the workload, with one value or several: locality=0.9,0.99.",
+                metavar="NAME=VALUE",
+            ),
         ] = None,
         networks: Annotated[
             str | None, typer.Option("--network", help=f"Of {', '.join(PRESETS)}; {_usual('networks')}.")
@@ -128,6 +143,8 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sweep -p all --client-region R1,R2 --latency client[/bold]
 
+        [bold]amcast sweep -p flexcast,skeen --network aws --groups 12 --workload gtpcc -w locality=0.9,0.99[/bold]
+
         [bold]amcast sweep --plan study.toml --out studies/mine --seeds 10[/bold]
 
         [bold]amcast sweep -p all --seeds 100 --engine spark[/bold]
@@ -135,6 +152,7 @@ def register(app: typer.Typer) -> None:
         given = {
             "protocols": _texts(protocols),
             "destinations": _texts(destinations),
+            "workloads": parse_workloads(workload, workload_option),
             "networks": _texts(networks),
             "client_regions": _texts(client_regions),
             "clients": _numbers(clients, "--clients", int),

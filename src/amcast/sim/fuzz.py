@@ -216,6 +216,8 @@ def violations_of(result: SimResult, report: Report | None = None) -> tuple[Viol
     report = report or check_run(result.run(), _after_looks(_LOOKS_MAX))
     if report.violations:
         return tuple(report.violations)
+    if result.application is not None and result.application.problems:
+        return tuple(Violation("application", [], [], problem) for problem in result.application.problems)
     if not result.complete:
         names = ", ".join(map(message_name, result.stuck[:5]))
         more = f" and {len(result.stuck) - 5} more" if len(result.stuck) > 5 else ""

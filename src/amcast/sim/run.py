@@ -18,6 +18,7 @@ from ..description import describe
 from ..protocols import ProtocolSpec, Reply
 from ..trace import Recorder, Run, RunInfo
 from ..workload import LoadClient, LyingClient, Seat, Stream, stream_random
+from .application import ApplicationReport
 from .byzantine import LyingReplica
 from .engine import EventLoop
 from .injection import Injector
@@ -55,6 +56,7 @@ class SimResult:
     faults: int
     events: int
     end_us: int
+    application: ApplicationReport | None = None  # None: nothing was executed
 
     def run(self) -> Run:
         """The trace, for `amcast.check.check_run`."""
@@ -339,6 +341,7 @@ class Simulation:
             self._injector.count,
             self.loop.events,
             self.loop.now,
+            None if watch.execution is None else watch.execution.report(complete),
         )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from ..core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, message_id, sender_of
 from ..trace import FINAL, OPTIMISTIC, Recorder
+from .application import execution_of
 from .engine import EventLoop
 from .history import History
 from .scenario import Scenario
@@ -81,6 +82,7 @@ class Watch:
         doomed = scenario.plan.permanently_down() | traitors
         self._traitors = frozenset(traitors)
         self._liars = scenario.plan.liars() | traitors
+        self.execution = execution_of(scenario.workload, scenario.spec(), self._topology, self._traitors)
         self._lies: dict[tuple[MessageId, tuple[GroupId, ...], bytes], MessageId] = {}
         self._doomed = doomed | self._liars
         self.correct = tuple(p for p in self._topology.processes if p not in doomed)
@@ -145,6 +147,8 @@ class Watch:
         self._record(process, position, message, FINAL, ts)
         if self._history is not None:
             self._history.executed(process, position, message)
+        if self.execution is not None:
+            self.execution.executed(process, position, message)
         if message.id not in self._owed_messages:
             self._owe(message.id, message.dst)
         if self._is_correct[process]:
@@ -210,6 +214,8 @@ class Watch:
             final.skip_to(position)
             if self._history is not None:
                 self._history.restored(process, position)
+            if self.execution is not None:
+                self.execution.restored(process, position)
             self._recorder.fault(process, self._loop.now, "restored", json.dumps({"position": position}))
 
     def _record_wire(

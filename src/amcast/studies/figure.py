@@ -49,9 +49,10 @@ def draw(rows: Sequence[Row], at: str) -> Picture | None:
 
 
 def system_of(row: Row) -> tuple[str, str]:
-    """FastCast, 2 groups."""
-    count = row["destinations"]
-    return row["protocol_title"], f"{count} group{'' if count == '1' else 's'}"
+    """FastCast, 2 groups; or FastCast, gtpcc locality=0.9."""
+    to = row["destinations"]
+    is_number = to[:1].isdigit()
+    return row["protocol_title"], f"{to} group{'' if to == '1' else 's'}" if is_number else to
 
 
 def panel_label(row: Row, columns: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from .. import __version__
 from ..core import UsageError
 from ..protocols import protocol, select
 from ..sim import CpuCost, Scenario, scenario
-from ..workload import Micro, parse_destinations
+from ..workload import AnyWorkload, Micro, parse_destinations
 
 CELLS_MAX = 100_000
 _MESSAGES_MAX = 1_000_000  # of a cell: its trace must fit into the memory of one process
@@ -27,6 +27,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     protocols: tuple[str, ...] = ("basecast", "fastcast", "multipaxos")  # ("all",): all that there are
     destinations: tuple[int | str, ...] = (1, 2)  # groups that a message goes to: 2, or "1-3"
+    workloads: tuple[AnyWorkload, ...] = ()  # instead of messages of one size to so many groups
     networks: tuple[str, ...] = ("wan",)
     client_regions: tuple[str, ...] = ()  # all clients in this region; none: in all regions, in turn
     clients: tuple[int, ...] = (1, 4, 16)
@@ -45,7 +46,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a study."""
 
     protocol: str
-    destinations: str
+    destinations: str  # groups that a message goes to; of a workload its title
     network: str
     client_region: str | None
     clients: int
@@ -57,6 +58,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     payload_bytes: int
     cpu_us: float
+    workload: AnyWorkload | None = None  # None: messages of one size to so many groups
 
     def key(self) -> str:
         """Equal for cells that have equal results."""
@@ -66,7 +68,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         load = f"{self.outstanding} outstanding" if self.rate_per_s is None else f"{self.rate_per_s:g} messages/s"
         where = f" in {self.client_region}" if self.client_region is not None else ""
-        return f"{self.protocol}, {self.destinations} of {self.groups} groups, {self.network}, " + (
+        to = f"{self.destinations} of" if self.workload is None else f"{self.destinations} on"
+        return f"{self.protocol}, {to} {self.groups} groups, {self.network}, " + (
             f"{self.clients} clients{where}, {load}, seed {self.seed}"
         )
 
@@ -82,10 +85,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
             messages=self.messages,
             outstanding=self.outstanding or 1,
             interval_us=interval_us,
-            workload=Micro(*parse_destinations(self.destinations), self.payload_bytes, own_stream=True),
+            workload=self.workload or self._micro(),
             cpu=CpuCost(round(self.cpu_us * 1000), round(self.cpu_us * 1000)),
             seed=self.seed,
         )
+
+    def _micro(self) -> Micro:
+        return Micro(*parse_destinations(self.destinations), self.payload_bytes, own_stream=True)
 
 
 def cells_of(study: Study) -> list[Cell]:
@@ -93,7 +99,7 @@ def cells_of(study: Study) -> list[Cell]:
     _check(study)
     dimensions: dict[str, list[Any]] = {
         "protocols": [spec.name for name in study.protocols for spec in select(name)],
-        "destinations": [str(each) for each in study.destinations],
+        "workloads" if study.workloads else "destinations": _loads_of(study),
         "networks": list(study.networks),
         "client_regions": list(study.client_regions) or [None],
         "clients": list(study.clients),
@@ -109,7 +115,8 @@ def cells_of(study: Study) -> list[Cell]:
     made = [
         Cell(
             protocol=name,
-            destinations=destinations,
+            destinations=load[0],
+            workload=load[1],
             network=network,
             client_region=region,
             clients=clients,
@@ -122,12 +129,21 @@ def cells_of(study: Study) -> list[Cell]:
             payload_bytes=study.payload_bytes,
             cpu_us=study.cpu_us,
         )
-        for name, destinations, network, region, clients, rate, outstanding, seed in product(*dimensions.values())
+        for name, load, network, region, clients, rate, outstanding, seed in product(*dimensions.values())
     ]
     for cell in made:
         if cell.seed == study.first_seed:  # nothing that can be wrong depends on the seed
             cell.scenario()
     return made
+
+
+def _loads_of(study: Study) -> list[tuple[str, AnyWorkload | None]]:
+    """The destinations, or the workloads in place of them."""
+    if not study.workloads:
+        return [(str(each), None) for each in study.destinations]
+    if study.destinations != Study().destinations or study.payload_bytes != Study().payload_bytes:
+        raise UsageError("destinations and payloads are the workload's own: leave them out, or the workloads")
+    return [(each.title(), each) for each in study.workloads]
 
 
 def _check(study: Study) -> None:
@@ -158,7 +174,8 @@ def _check_values(name: str, values: list[Any]) -> None:
         raise UsageError(f"{name}: there is no value; name one at least")
     for at, value in enumerate(values):
         if value in values[:at]:
-            raise UsageError(f"{name}: {value} is named twice; name each value once")
+            shown = value[0] if isinstance(value, tuple) else value
+            raise UsageError(f"{name}: {shown} is named twice; name each value once")
 
 
 def read_study(path: Path) -> Study:

@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from ..core import UsageError
+from .gtpcc import Gtpcc
 from .micro import Micro
+from .social import Social
 
-AnyWorkload = Micro
+AnyWorkload = Micro | Gtpcc | Social
 
-KINDS = {"micro": Micro}
+KINDS: dict[str, type[AnyWorkload]] = {"micro": Micro, "gtpcc": Gtpcc, "social": Social}
 
 
 def workload_of(kind: str, options: Mapping[str, Any]) -> AnyWorkload:
