@@ -66,10 +66,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run experiments of the papers again; say for each published figure what came out, and whether it holds.
 
-        Runs are simulated and checked. They run in processes of this machine, or as Spark jobs if --master or --remote is
-        given. The folder gets one page (index.html, and reproduction.md with figures; they need the extra "report") and
-        tables (outcomes.csv, runs.csv). Finished runs are kept: the same command goes on where it was stopped. Exit code
-        1 if a run violates what its protocol claims; a published figure that does not come out is a result, not an error.
+        Runs are simulated and checked. They run in processes of this machine, or as Spark jobs if --master or --remote
+        is given. The folder gets one page (index.html, and reproduction.md with figures; they need the extra "report")
+        and tables (outcomes.csv, runs.csv). Finished runs are kept: the same command goes on where it was stopped.
+        Exit code 1 if a run violates what its protocol claims; a published figure that does not come out is a result,
+        not an error.
 
         Examples:
 

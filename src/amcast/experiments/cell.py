@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -61,14 +61,19 @@ def _guarded(cell: RecipeCell, run: Callable[[RecipeCell], Measured]) -> Measure
 def _run(cell: RecipeCell) -> Measured:
     if cell.scenario is None:
         verdict, why, figures = PROGRAMS[cell.program](cell.settings)
-        return Measured(verdict=verdict, why=why, figures=figures)
+        return Measured(verdict=verdict, why=why, figures=_as_floats(figures))
     result = simulate(cell.scenario)
     run = result.run()
     verdict, why = judge_run(result, run)
     figures = {}
     for name in cell.measures:
         figures.update(MEASURES[name](run, cell.scenario))
-    return Measured(verdict=verdict, why=why, figures=figures)
+    return Measured(verdict=verdict, why=why, figures=_as_floats(figures))
+
+
+def _as_floats(figures: Mapping[str, float]) -> dict[str, float]:
+    """Whatever they were: as text, a number of numpy's or a truth value would not come back as a float."""
+    return {name: float(value) for name, value in figures.items()}
 
 
 def broken(why: str) -> Measured:

@@ -1,7 +1,7 @@
 """The reproduction report: what was published, what came out, and where the two differ most. As Markdown and as HTML.
 
-Both are made from the same pieces: a summary, one table of everything with the worst deviation first, and a section for each
-recipe with its set-up, its figure and its expectations.
+Both are made from the same pieces: a summary, one table of everything with the worst deviation first, and a section for
+each recipe with its set-up, its figure and its expectations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def summary_text(summary: Summary) -> str:
     missed = f", {summary.not_measured} were not measured" if summary.not_measured else ""
     share = f" ({summary.delays_hold / summary.delays:.0%})" if summary.delays else ""
     return (
-        f"{summary.holds} of {total} published statements hold, {summary.differs} differ{missed}. Of those that message "
+        f"{summary.holds} of {total} published statements hold, {summary.differs} differ{missed}. Of those that "
+        f"message "
         f"delays alone decide, {summary.delays_hold} of {summary.delays} hold{share}."
     )
 
@@ -69,10 +70,11 @@ def _md_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-_HOW = """Each experiment of the papers is a recipe that simulates it again: see [how to run them](experiments.md). Runs are
-deterministic, and each is judged by the checker. What message delays decide should agree closely; what the authors' machines
-decide should agree in shape, since the simulator has their machines as one cost of a message, fitted to one or two published
-figures. A statement that differs is a result, not an error: where the reason is known, it stands below."""
+_HOW = """Each experiment of the papers is a recipe that simulates it again: see [how to run them](experiments.md).
+Runs are deterministic, and each is judged by the checker. What message delays decide should agree closely; what the
+authors' machines decide should agree in shape, since the simulator has their machines as one cost of a message, fitted
+to one or two published figures. A statement that differs is a result, not an error: where the reason is known, it is
+told."""
 
 
 def markdown(scale: Scale, recipes: Sequence[RecipeOutcome], figures: Mapping[str, str]) -> str:

@@ -1,11 +1,11 @@
 """The machines of the papers, as costs of a message.
 
-A simulated machine takes time for each message that it receives or sends, and so saturates (`sim/machine.py`). The costs
-here are fitted to one published figure each; all others follow from the protocols. A group does 36,000 local messages a
-second with FastCast or BaseCast, and Multi-Paxos at most 48,000 (FastCast, Figure 3): their programs do less for each
-message there, so it has a cost of its own. `HOP_US` is what a message takes on its way besides the network and the CPU:
-wake-ups and queues of the operating system, which delay a message and cost no throughput. It is fitted to BaseCast's
-0.928 ms to two groups (FastCast, Figure 4): seven messages in a row.
+A simulated machine takes time for each message that it receives or sends, and so saturates (`sim/machine.py`). The
+costs here are fitted to one published figure each; all others follow from the protocols. A group does 36,000 local
+messages a second with FastCast or BaseCast, and Multi-Paxos at most 48,000 (FastCast, Figure 3): their programs do less
+for each message there, so it has a cost of its own. `HOP_US` is what a message takes on its way besides the network and
+the CPU: wake-ups and queues of the operating system, which delay a message and cost no throughput. It is fitted to
+BaseCast's 0.928 ms to two groups (FastCast, Figure 4): seven messages in a row.
 """
 
 from __future__ import annotations

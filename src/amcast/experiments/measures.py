@@ -7,10 +7,12 @@ begin together, and the last ones, are no steady load.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from ..overlay.model import OverlayTree
 from ..sim import Scenario
 from ..trace import FINAL, NULL, OPTIMISTIC, Run
 from ..trace.latency import latencies_us, percentile
@@ -21,6 +23,8 @@ Flags = npt.NDArray[np.bool_]
 
 _PERCENTILES = (50, 90, 95, 99)
 _TRIM = 0.1
+_FAST_US = 10_000  # no delay between regions fits into this
+_END_US = 1 << 60
 _FEW = 30  # a run with fewer messages is measured whole
 
 
@@ -52,6 +56,20 @@ def load(run: Run, scenario: Scenario) -> Figures:
         for size in np.unique(sizes).tolist():
             figures.update(_described(f"{at}_to_{size}", took[steady & (sizes == size)]))
     figures.update(_rates(run))
+    return figures
+
+
+def away(run: Run, scenario: Scenario) -> Figures:
+    """Latencies of messages that do not go to the first group, which may be the one that orders: `away_to_1_p50_ms`."""
+    multicasts = run.multicasts
+    sizes = np.diff(multicasts.dst_start)
+    rows = np.repeat(np.arange(len(multicasts)), sizes)
+    is_away = np.ones(len(multicasts), np.bool_)
+    is_away[rows[multicasts.dst == scenario.topology().groups[0]]] = False
+    kept, took = is_away & _steady(multicasts.t_us), latencies_us(run)["client"]
+    figures: Figures = {}
+    for size in np.unique(sizes).tolist():
+        figures.update(_described(f"away_to_{size}", took[kept & (sizes == size)]))
     return figures
 
 
@@ -188,10 +206,54 @@ def wire(run: Run, scenario: Scenario) -> Figures:
     return {"received_kb_s": total / 1000 / seconds / len(topology.processes)}
 
 
+def operations(run: Run, scenario: Scenario) -> Figures:
+    """Operations at clients: the share that takes no way between regions, `fast`; by region, before and after
+    faults."""
+    called = run.operations.invoked_us
+    took = run.operations.returned_us - called
+    there = run.operations.returned_us != NULL
+    figures: Figures = {"fast": float((took[there & _steady(called)] < _FAST_US).mean())}
+    topology = scenario.topology()
+    where = np.array([topology.region(int(client)) for client in run.operations.client])
+    for stretch, (low, high) in enumerate(pairwise((0, *[fault.at_us for fault in scenario.plan.faults], _END_US))):
+        # Those who wait for a process that is gone ask another one within three timeouts.
+        after = (called >= low + (3 * scenario.retry_us if stretch else 0)) & (called < high) & there
+        seconds = max(1e-6, (min(high, int(called.max())) - low) / 1e6)
+        for region in dict.fromkeys(where.tolist()):
+            mine = after & (where == region)
+            figures.update(_described(f"stretch_{stretch}_{region}", took[mine]))
+            figures[f"stretch_{stretch}_{region}_per_s"] = float(mine.sum()) / seconds
+    return figures
+
+
+def overhead(run: Run, scenario: Scenario) -> Figures:
+    """Of a tree: the share of payloads that groups receive and do not deliver, in percent: mean and maximum of groups.
+
+    A group receives each message that involves it, once.
+    """
+    topology = scenario.topology()
+    tree = OverlayTree.of_parents(topology.groups, scenario.options["parents"])
+    received = dict.fromkeys(topology.groups, 0)
+    delivered = dict.fromkeys(topology.groups, 0)
+    starts, dst = run.multicasts.dst_start.tolist(), run.multicasts.dst.tolist()
+    for low, high in pairwise(starts):
+        mine = tuple(dst[low:high])
+        for group in tree.involved(mine):
+            received[group] += 1
+        for group in mine:
+            delivered[group] += 1
+    shares = {group: 100 * (1 - delivered[group] / received[group]) for group in topology.groups if received[group]}
+    figures: Figures = {f"overhead_g{group}": share for group, share in shares.items()}
+    return figures | {"overhead_mean": sum(shares.values()) / len(shares), "overhead_max": max(shares.values())}
+
+
 MEASURES: dict[str, Callable[[Run, Scenario], Figures]] = {
     "load": load,
+    "away": away,
     "regions": regions,
     "replies": replies,
     "optimistic": optimistic,
     "wire": wire,
+    "operations": operations,
+    "overhead": overhead,
 }

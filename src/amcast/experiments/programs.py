@@ -21,6 +21,7 @@ from ..sim import Scenario, Simulation, scenario
 from ..sim.hops import measure_hops
 from ..studies.cell import judge_run
 from .measures import MEASURES
+from .placement import Measured
 
 Ran = tuple[Verdict, str, dict[str, float]]
 
@@ -112,6 +113,22 @@ def senders(settings: dict[str, Any]) -> Ran:
     return verdict, why, {**MEASURES["load"](run, made), **MEASURES["optimistic"](run, made)}
 
 
+def placement(settings: dict[str, Any]) -> Ran:
+    """Users that are placed where they are used: `stable_s`, shares of users by the sites of their followers,
+    `at_1_sites`, and the share of operations of one site at the begin and at the end."""
+    ran = Measured(settings["users"], settings["seconds"], seed=settings["seed"])
+    verdict, why = judge_run(ran.result, ran.result.run())
+    spread, bins = ran.spread(), ran.bins()
+    figures = {f"at_{sites}_sites": share for sites, share in spread["followers_at_sites"].items()}
+    figures |= {"stable_s": ran.stable_s, "moves": len(ran.moves_us)}
+    figures |= {f"users_{site}": count for site, count in spread["users_of_site"].items()}
+    for each in bins:
+        figures[f"fast_from_{each['from_s']}"] = each["below_5_ms"]
+        figures[f"median_ms_from_{each['from_s']}"] = each["median_ms"]
+    # It is cut off while operations are under way, so what is not delivered yet is no sign of anything.
+    return ("pass", "", figures) if verdict == "unknown" else (verdict, why, figures)
+
+
 def decode_scenario(document: Any) -> Scenario:
     return msgspec.convert(document, Scenario)
 
@@ -121,4 +138,5 @@ PROGRAMS: dict[str, Callable[[dict[str, Any]], Ran]] = {
     "tree": tree,
     "one_client": one_client,
     "senders": senders,
+    "placement": placement,
 }

@@ -45,8 +45,8 @@ Basis = Literal["delays", "hardware", "workload"]
 class Expectation:
     """What a paper says: a figure, and how near ours has to be for it to hold.
 
-    Give one of `within` (a share of the published figure), `at_most` and `at_least`. `basis` says what decides it: message
-    delays alone, the authors' machines, or a workload whose details were not published.
+    Give one of `within` (a share of the published figure), `at_most` and `at_least`. `basis` says what decides it:
+    message delays alone, the authors' machines, or a workload whose details were not published.
     """
 
     what: str

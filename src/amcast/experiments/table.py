@@ -18,7 +18,8 @@ def outcomes_csv(recipes: Sequence[RecipeOutcome]) -> bytes:
 
 
 def runs_csv(cells: Mapping[str, Sequence[RecipeCell]], measured: Mapping[str, Measured]) -> bytes:
-    """A row for each figure of each run, so that every kind of figure has a place: recipe, run, verdict, figure, value."""
+    """A row for each figure of each run, so that every kind of figure has a place: recipe, run, verdict, figure,
+    value."""
     rows: list[Sequence[object]] = [("recipe", "run", "verdict", "why", "figure", "value")]
     for recipe, mine in cells.items():
         for cell in mine:

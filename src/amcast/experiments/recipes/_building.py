@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -30,12 +31,17 @@ def planned(
     return RecipeCell(labels={"protocol": protocol, **labels, "seed": seed}, scenario=made, measures=measures)
 
 
+def relabelled(cell: RecipeCell, **labels: Label) -> RecipeCell:
+    """The same run, to be found by more labels."""
+    return replace(cell, labels={**cell.labels, **labels})
+
+
 def to_groups(count: int, of: int | None = None, **settings: Any) -> Micro:
     """Messages of 64 bytes to so many groups, drawn among the first `of`. Every protocol gets the same messages."""
     return Micro(count, count, targets=of or 0, own_stream=True, **settings)
 
 
-def ratio(figure: str, above: dict[str, Label], below: dict[str, Label]) -> Measure:
+def ratio(figure: str, above: Mapping[str, Label], below: Mapping[str, Label]) -> Measure:
     """One cell's figure over another's."""
 
     def measure(results: Results) -> float:

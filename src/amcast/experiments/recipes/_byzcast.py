@@ -26,12 +26,12 @@ def cell(
     workload = Micro(*destinations, targets=targets, global_share=global_share, own_stream=True)
     if system == "BFT-SMaRt":
         workload = Micro(1, 1, own_stream=True)
-    # The one group that orders everything is the first of its topology: there the auxiliary group stands in front.
     options = {"parents": [*[groups] * targets, 0]} if system == "ByzCast" else {}
     return planned(
         {"system": system, "targets": targets, **labels},
         "bft" if system == "Baseline" else "byzcast",
         network,
+        measures=("load", "away") if system == "Baseline" else ("load",),
         latency=bft_smart_lan() if network == "lan" else None,
         groups=groups,
         replicas=4,

@@ -21,8 +21,8 @@ _EC2_SPEED = 0.6  # of the cost of a message: "better processors", by how much w
 def environment(where: str, protocol: str) -> tuple[str, Latency | None, CpuCost, str | None]:
     """The network, what replaces it, what a message costs, and where the clients are.
 
-    In the wide-area networks all groups have their leaders in R1. Published latencies of one round trip leave no room for
-    a way to the leader, so clients are in R1 as well.
+    In the wide-area networks all groups have their leaders in R1. Published latencies of one round trip leave no room
+    for a way to the leader, so clients are in R1 as well.
     """
     cpu = libpaxos(protocol)
     if where == "lan":
@@ -60,7 +60,7 @@ def many_clients(where: str, scale: Scale, destinations: int, protocol: str, slo
         groups=GROUPS,
         clients=clients,
         client_region=region,
-        messages=clients * (8 if scale == "small" else 100),
+        messages=clients * (5 if scale == "small" else 100),
         workload=to_groups(destinations),
         cpu=cpu,
         options={"wrong_guesses": True} if slow else {},

@@ -14,7 +14,8 @@ SEQUENCER, NEAR, DISTANT = "g1.p0", "g3.p0", "g2.p0"
 
 
 def two_clusters(scale: Scale, sigma: float, rate: int, compensates: bool) -> RecipeCell:
-    """All processes multicast to all, `rate` messages a second together. A cell by its labels sigma, rate, compensation."""
+    """All processes multicast to all, `rate` messages a second together. A cell by its labels sigma, rate,
+    compensation."""
     messages = 2_000 if scale == "small" else 100 * rate
     return planned(
         {"sigma": sigma, "rate": rate, "compensation": "yes" if compensates else "no"},

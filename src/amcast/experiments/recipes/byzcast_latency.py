@@ -48,9 +48,12 @@ RECIPE = Recipe(
     name="byzcast-latency",
     title="Latency of one client of ByzCast",
     source="thesis, Figures 3.6 and 3.8",
-    about="Groups of 4, one auxiliary and 4 target groups; one client in the LAN, one in each of four regions in the WAN.",
+    about="Groups of 4, one auxiliary and 4 target groups; one client in the LAN, one in each of four regions in the "
+    "WAN.",
     scaled="40 messages a run.",
-    notes="What a message takes besides network and CPU is fitted to one group's 4 ms in the LAN.",
+    notes="In Baseline the group that orders is one of the four targets: messages to the other three are measured. "
+    "What a "
+    "message takes besides network and CPU is fitted to one group's 4 ms in the LAN.",
     cells=_cells,
     expects=[
         Expectation(
@@ -76,17 +79,20 @@ RECIPE = Recipe(
                 ours=ratio(_P50, _of(network, "ByzCast", "global"), _of(network, "ByzCast", "local")),
                 published=2.0,
                 within=0.1,
-                why="A client waits for both groups, and the last of several random delays is later than one of them.",
+                why="With the reply to the client, a local message takes 5 delays and a global one 9: 1.8. The "
+                "members of the "
+                "auxiliary group hand it down themselves, and no client comes between.",
             )
             for network, words in (("lan", "LAN"), ("wan4", "WAN"))
         ],
         Expectation(
             what="WAN: Baseline pays the double ordering for every message: its local over its global ones",
-            ours=ratio(_P50, _of("wan4", "Baseline", "local"), _of("wan4", "Baseline", "global")),
+            ours=lambda results: (
+                results("away_to_1_p50_ms", **_of("wan4", "Baseline", "local"))
+                / results("away_to_2_p50_ms", **_of("wan4", "Baseline", "global"))
+            ),
             published=1.0,
             within=0.1,
-            why="In this Baseline one of the four targets is the group that orders: a quarter of the local messages need not "
-            "be handed down.",
         ),
     ],
     charts=[

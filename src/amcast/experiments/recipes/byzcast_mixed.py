@@ -33,7 +33,8 @@ RECIPE = Recipe(
     name="byzcast-mixed",
     title="Local and global messages of ByzCast together",
     source="thesis, Figures 3.7, 3.9 and 3.10",
-    about="4 target groups and an auxiliary one, 160 clients, ten local messages for each global one; LAN and four regions.",
+    about="4 target groups and an auxiliary one, 160 clients, ten local messages for each global one; LAN and four "
+    "regions.",
     scaled="12 messages a client in the LAN, 6 in the WAN.",
     cells=_cells,
     expects=[
@@ -43,9 +44,9 @@ RECIPE = Recipe(
                 ours=ratio("client_to_1_p50_ms", _of(network, "ByzCast"), _of(network, "ByzCast", "local")),
                 published=1.0,
                 within=0.1,
-                basis=basis,
+                basis="hardware" if network == "lan" else "delays",
             )
-            for network, words, basis in (("lan", "LAN", "hardware"), ("wan4", "WAN", "delays"))
+            for network, words in (("lan", "LAN"), ("wan4", "WAN"))
         ],
         Expectation(
             what="WAN: throughput over Baseline's, two to three times",
@@ -53,14 +54,20 @@ RECIPE = Recipe(
             published=2.0,
             at_least=2.0,
             basis="hardware",
-            why="Message delays alone give 8 / 4.4 delays = 1.8. The paper's larger factor comes from its overloaded "
-            "Baseline group, which is cheaper here (see byzcast-scale).",
+            why="Message delays alone give 9 over 5, and less where the group that orders is a destination too, as "
+            "in a quarter "
+            "of the messages here. The paper's larger factor comes from its overloaded group, which is cheaper here.",
         ),
         Expectation(
             what="WAN: Baseline's median of local messages over ByzCast's, two to four times",
-            ours=ratio("client_to_1_p50_ms", _of("wan4", "Baseline"), _of("wan4", "ByzCast")),
+            ours=lambda results: (
+                results("away_to_1_p50_ms", **_of("wan4", "Baseline"))
+                / results("client_to_1_p50_ms", **_of("wan4", "ByzCast"))
+            ),
             published=2.0,
             at_least=1.8,
+            why="With the reply, ByzCast takes 5 delays and Baseline 9: 1.8. More than that is queues at the group "
+            "that orders.",
         ),
         Expectation(
             what="WAN: median of global messages over Baseline's, similar",

@@ -57,7 +57,8 @@ RECIPE = Recipe(
     name="byzcast-trees",
     title="The tree for a workload",
     source="thesis, Tables 3.2 and 3.3",
-    about="Four target groups, up to three auxiliary ones that sustain 9,500 messages a second each; messages to pairs.",
+    about="Four target groups, up to three auxiliary ones that sustain 9,500 messages a second each; messages to "
+    "pairs.",
     notes="What each tree costs, and which tree the exact optimiser chooses.",
     cells=_cells,
     expects=[each for workload, tree in _PUBLISHED for each in _of_tree(workload, tree)]

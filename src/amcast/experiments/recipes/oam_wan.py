@@ -57,7 +57,8 @@ RECIPE = Recipe(
     name="oam-wan",
     title="Latency by region in a wide-area network",
     source="Optimistic Atomic Multicast, Figure 3",
-    about="4 groups with a process in each of Virginia, California, Oregon and Ireland, clocks within 10 ms, two groups "
+    about="4 groups with a process in each of Virginia, California, Oregon and Ireland, clocks within 10 ms, two "
+    "groups "
     "send to each; 95th percentiles.",
     scaled="6 s of load a run instead of 150 s.",
     notes="Groups have five processes instead of four, the fifth in Virginia: logs have odd numbers of members.",
@@ -84,7 +85,8 @@ RECIPE = Recipe(
                 ),
                 published=1.0,
                 at_least=1.0,
-                why="With the wait window, all processes of a group wait for the slowest sender: regions differ by clocks "
+                why="With the wait window, all processes of a group wait for the slowest sender: regions differ by "
+                "clocks "
                 "and a few milliseconds alone.",
             )
             for title, protocol, figure in _LINES

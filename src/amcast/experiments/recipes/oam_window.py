@@ -22,7 +22,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
             latency=libpaxos_lan(),
             senders=SENDERS,
             rate=_RATE,
-            messages=200 if scale == "small" else 30 * _RATE,
+            messages=100 if scale == "small" else 30 * _RATE,
             groups=GROUPS,
             replicas=REPLICAS,
             plan=skewed(GROUPS, REPLICAS, CLOCKS_US),
@@ -37,7 +37,8 @@ RECIPE = Recipe(
     title="Mistakes over the wait window",
     source="Optimistic Atomic Multicast, Figure 2, right",
     about="As oam-lan at one rate; the wait window is the estimate and something on top.",
-    scaled="200 messages a process; its network has an estimate of its own, so the window is told by what is added to it.",
+    scaled="100 messages a process; its network has an estimate of its own, so the window is told by what is added "
+    "to it.",
     cells=_cells,
     expects=[
         Expectation(

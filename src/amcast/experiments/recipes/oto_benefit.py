@@ -25,9 +25,10 @@ RECIPE = Recipe(
     name="oto-benefit",
     title="How long a transaction may take for optimistic processing to pay",
     source="Optimistic total order, section 5",
-    about="Of a distant process at 100 messages a second: the optimistic window w over the share of wrong guesses 1 - r.",
+    about="Of a distant process at 100 messages a second: the optimistic window w over the share of wrong guesses 1 "
+    "- r.",
     scaled="2,000 messages a run instead of 100 s.",
-    notes="As in the paper, w is of σ 10 % (its Table 1) and r of σ 3 %.",
+    notes="As in the paper, w is of sigma 10 % (its Table 1) and r of sigma 3 %.",
     cells=_cells,
     expects=[
         Expectation(

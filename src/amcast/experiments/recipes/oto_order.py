@@ -23,7 +23,7 @@ def _chart(k: int, process: str, who: str) -> Chart:
 
         published = {100.0: 82.5 if compensation == "yes" else 11.2} if (k, sigma, who) == (1, 3, "distant") else {}
         words = "compensated" if compensation == "yes" else "as they come"
-        return Line(f"σ {sigma} %, {words}", ours, published)
+        return Line(f"sigma {sigma} %, {words}", ours, published)
 
     lines = [line(sigma, compensation) for compensation in ("no", "yes") for sigma in _SIGMAS]
     return Chart(f"A {who} process, batches of {k}", _RATES, lines, "messages/s", "right optimistic deliveries (%)")
@@ -35,12 +35,13 @@ RECIPE = Recipe(
     source="Optimistic total order, Figures 5 and 6",
     about="Two clusters of 5 processes, 20 ms inside, 40 ms across; all multicast to all, exponential interarrival.",
     scaled="2,000 messages a run instead of 100 s.",
-    notes="The number of processes was not published: five in each cluster fit the paper's Table 1. A delivery is right "
+    notes="The number of processes was not published: five in each cluster fit the paper's Table 1. A delivery is "
+    "right "
     "if it stands at the same position among optimistic and final deliveries.",
     cells=_cells,
     expects=[
         Expectation(
-            what="distant process, σ 3 %, 100 msg/s, without compensation",
+            what="distant process, sigma 3 %, 100 msg/s, without compensation",
             ours=lambda results: 100 * results(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="no"),
             published=11.2,
             unit="%",
@@ -48,7 +49,7 @@ RECIPE = Recipe(
             why="An unpublished number of processes: the share falls with it. It is within two points.",
         ),
         Expectation(
-            what="distant process, σ 3 %, 100 msg/s, with compensation",
+            what="distant process, sigma 3 %, 100 msg/s, with compensation",
             ours=lambda results: 100 * results(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="yes"),
             published=82.5,
             unit="%",
@@ -56,7 +57,8 @@ RECIPE = Recipe(
         ),
         *[
             Expectation(
-                what=f"σ {sigma} %, {rate} msg/s: a distant process with compensation over a near one, about the same",
+                what=f"sigma {sigma} %, {rate} msg/s: a distant process with compensation over a near one, about the "
+                f"same",
                 ours=lambda results, sigma=sigma, rate=rate: (  # type: ignore[misc]
                     results(f"right_k1_{DISTANT}", sigma=sigma, rate=rate, compensation="yes")
                     / results(f"right_k1_{NEAR}", sigma=sigma, rate=rate, compensation="yes")
@@ -68,7 +70,8 @@ RECIPE = Recipe(
         ],
         *[
             Expectation(
-                what=f"σ {sigma} %, 400 msg/s, distant: right pairs over right single deliveries, with compensation",
+                what=f"sigma {sigma} %, 400 msg/s, distant: right pairs over right single deliveries, with "
+                f"compensation",
                 ours=lambda results, sigma=sigma: (  # type: ignore[misc]
                     results(f"right_k2_{DISTANT}", sigma=sigma, rate=400, compensation="yes")
                     / results(f"right_k1_{DISTANT}", sigma=sigma, rate=400, compensation="yes")
@@ -76,13 +79,14 @@ RECIPE = Recipe(
                 published=1.0,
                 at_least=1.0,
                 why="The paper does not say how batches are compared. Here a pair of positions is right if both of its "
-                "messages were guessed for it, in either order: two neighbours that change places across the border of a "
+                "messages were guessed for it, in either order: two neighbours that change places across the border "
+                "of a "
                 "pair make two pairs wrong, so pairs gain little.",
             )
             for sigma in (3, 10)
         ],
         Expectation(
-            what="distant process, σ 10 %, 400 msg/s: not perfect even with compensation",
+            what="distant process, sigma 10 %, 400 msg/s: not perfect even with compensation",
             ours=figure_of(f"right_k1_{DISTANT}", sigma=10, rate=400, compensation="yes"),
             published=1.0,
             at_most=0.9,

@@ -42,8 +42,10 @@ def mean_ms(results: Results, process: str, figure: str, compensation: str) -> f
 
 
 _WHY = {
-    "window_own": "A process that has learnt how long to hold up its own messages holds them up until shortly before the "
-    "sequence number comes; how shortly depends on the number of processes and on α in a way that the paper leaves open.",
+    "window_own": "A process that has learnt how long to hold up its own messages holds them up until shortly before "
+    "the "
+    "sequence number comes; how shortly depends on the number of processes and on alpha in a way that the paper "
+    "leaves open.",
 }
 
 
@@ -64,10 +66,11 @@ RECIPE = Recipe(
     name="oto-window",
     title="Latency and optimistic window",
     source="Optimistic total order, Table 1",
-    about="Two clusters of 5 processes, 20 ms inside, 40 ms across, σ 10 %, 100 messages a second; means.",
+    about="Two clusters of 5 processes, 20 ms inside, 40 ms across, sigma 10 %, 100 messages a second; means.",
     scaled="2,000 messages a run instead of 100 s.",
-    notes="The paper does not say which σ Table 1 has. Its latencies fit σ 10 %, while its section 5 joins it with ratios "
-    "of σ 3 %.",
+    notes="The paper does not say which sigma Table 1 has. Its latencies fit sigma 10 %, while its section 5 joins "
+    "it with ratios "
+    "of sigma 3 %.",
     cells=cells,
     expects=[
         Expectation(
