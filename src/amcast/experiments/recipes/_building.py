@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,13 +41,22 @@ def to_groups(count: int, of: int | None = None, **settings: Any) -> Micro:
     return Micro(count, count, targets=of or 0, own_stream=True, **settings)
 
 
+def quotient(above: Measure, below: Measure) -> Measure:
+    return lambda results: above(results) / below(results)
+
+
+def percent(share: Measure) -> Measure:
+    return lambda results: 100 * share(results)
+
+
+def along(figure: str, axis: str, **labels: Label) -> Callable[[Results, float], float]:
+    """Of a line: the figure of the cells whose label `axis` is the place on the horizontal axis."""
+    return lambda results, place: results(figure, **{axis: int(place)}, **labels)
+
+
 def ratio(figure: str, above: Mapping[str, Label], below: Mapping[str, Label]) -> Measure:
     """One cell's figure over another's."""
-
-    def measure(results: Results) -> float:
-        return results(figure, **above) / results(figure, **below)
-
-    return measure
+    return quotient(figure_of(figure, **above), figure_of(figure, **below))
 
 
 def figure_of(figure: str, **labels: Label) -> Measure:

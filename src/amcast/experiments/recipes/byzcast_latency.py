@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..cell import RecipeCell
-from ..recipe import Chart, Expectation, Line, Recipe, Scale
+from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
 from ._building import figure_of, ratio
 from ._byzcast import cell
 
@@ -38,7 +38,7 @@ _P50 = "client_p50_ms"
 
 
 def _line(system: str, kind: str, published: dict[float, float]) -> Line:
-    def ours(results, place):  # type: ignore[no-untyped-def]
+    def ours(results: Results, place: float) -> float:
         return results(_P50, **_of(_NETWORKS[int(place)], system, kind))
 
     return Line(f"{system}, {kind}", ours, published)

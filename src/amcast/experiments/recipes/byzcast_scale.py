@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..cell import RecipeCell
 from ..recipe import Chart, Expectation, Line, Recipe, Scale
-from ._building import figure_of, ratio
+from ._building import along, figure_of, ratio
 from ._byzcast import cell
 
 _TARGETS = (2, 4, 8)
@@ -25,10 +25,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
 
 
 def _line(system: str, messages: str, published: Mapping[float, float]) -> Line:
-    def ours(results, targets):  # type: ignore[no-untyped-def]
-        return results("per_s", system=system, messages=messages, targets=int(targets))
-
-    return Line(system, ours, published)
+    return Line(system, along("per_s", "targets", system=system, messages=messages), published)
 
 
 _Points = Mapping[float, float]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..cell import RecipeCell
 from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
 from ._building import figure_of
@@ -24,7 +26,7 @@ _WORDS = {
     "slow": "to two groups, with wrong guesses or a changed timestamp",
     "optimistic": "until the optimistic delivery",
 }
-_UNIT_US = 1_000_000
+_UNIT_US = 1_000  # a delay between regions: what a client waits is told in milliseconds
 
 
 def _cells(scale: Scale) -> list[RecipeCell]:
@@ -41,7 +43,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
     return cells
 
 
-def _ours(case: str, place: float, results: Results) -> float:
+def _ours(case: str, results: Results, place: float) -> float:
     name = list(PUBLISHED)[int(place)]
     return results(case, protocol=name)
 
@@ -66,9 +68,7 @@ RECIPE = Recipe(
     + [
         Expectation(
             what=f"geopaxos, an operation of {sites} site{'s' if sites > 1 else ''}: delays between regions",
-            ours=lambda results, sites=sites: (
-                results("client_p50_ms", protocol="geopaxos", sites=sites) * 1000 / _UNIT_US
-            ),  # type: ignore[misc]
+            ours=figure_of("client_p50_ms", protocol="geopaxos", sites=sites),
             published=count,
             unit="delays",
             within=0.0,
@@ -82,7 +82,7 @@ RECIPE = Recipe(
             [
                 Line(
                     _WORDS[case],
-                    lambda results, place, case=case: _ours(case, place, results),  # type: ignore[misc]
+                    partial(_ours, case),
                     {at: cases[case] for at, cases in enumerate(PUBLISHED.values()) if case in cases},
                 )
                 for case in ("local", "global", "slow", "optimistic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..cell import RecipeCell
 from ..recipe import Chart, Expectation, Line, Recipe, Scale
-from ._building import figure_of
+from ._building import along, figure_of
 from ._flexcast import TREES, cell
 from .flexcast_overlays import NOTES
 
@@ -61,7 +61,7 @@ RECIPE = Recipe(
             [
                 Line(
                     tree,
-                    lambda results, x, tree=tree, what=what: results(f"overhead_{what}", system=tree, locality=int(x)),  # type: ignore[misc]
+                    along(f"overhead_{what}", "locality", system=tree),
                     {float(locality): float(_PUBLISHED[tree][at][which]) for at, locality in enumerate(_LOCALITIES)},
                 )
                 for tree in TREES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...workload.social import GEOPAXOS_3, GEOPAXOS_5
 from ..cell import RecipeCell
 from ..programs import geopaxos_network
-from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
-from ._building import figure_of, planned
+from ..recipe import Chart, Expectation, Line, Recipe, Scale
+from ._building import along, figure_of, planned, ratio
 
 _REGIONS = (3, 5)
 _CLIENTS = 10  # in each region
@@ -45,10 +45,6 @@ def _rate(regions: int, optimised: str) -> Expectation:
     )
 
 
-def _gain(results: Results, regions: int) -> float:
-    return results("per_s", regions=regions, optimised="yes") / results("per_s", regions=regions, optimised="no")
-
-
 _WHY = (
     "The share of operations of several sites, which wait for round trips of 75 to 215 ms, decides the throughput of "
     "a closed "
@@ -71,7 +67,7 @@ RECIPE = Recipe(
         *[
             Expectation(
                 what=f"{regions} regions: throughput with the optimisation over that without",
-                ours=lambda results, regions=regions: _gain(results, regions),  # type: ignore[misc]
+                ours=ratio("per_s", {"regions": regions, "optimised": "yes"}, {"regions": regions, "optimised": "no"}),
                 published=_PUBLISHED[regions][1] / _PUBLISHED[regions][0],
                 at_least=1.5,
                 basis="workload",
@@ -121,7 +117,7 @@ RECIPE = Recipe(
             [
                 Line(
                     title,
-                    lambda results, x, optimised=optimised: results("per_s", regions=int(x), optimised=optimised),  # type: ignore[misc]
+                    along("per_s", "regions", optimised=optimised),
                     {regions: both[at] for regions, both in _PUBLISHED.items()},
                 )
                 for at, (title, optimised) in enumerate((("GeoPaxos", "no"), ("GeoPaxos NC", "yes")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from ...sim import FaultPlan, Scenario
@@ -9,7 +11,7 @@ from ...sim.faults import Crash
 from ...workload.social import GEOPAXOS_3
 from ..cell import RecipeCell
 from ..programs import geopaxos_network
-from ..recipe import Chart, Expectation, Line, Recipe, Scale
+from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
 from ._building import figure_of, planned
 
 _FIRST_US, _SECOND_US = 3_000_000, 6_000_000
@@ -37,6 +39,10 @@ def _cells(scale: Scale) -> list[RecipeCell]:
     )
     assert cell.scenario is not None
     return [replace(cell, scenario=_kill_two(cell.scenario))]
+
+
+def _median_ms(region: str, results: Results, stretch: float) -> float:
+    return results(f"stretch_{int(stretch)}_{region}_p50_ms")
 
 
 RECIPE = Recipe(
@@ -70,10 +76,7 @@ RECIPE = Recipe(
         Chart(
             "Median latency",
             [0, 1, 2],
-            [
-                Line(region, lambda results, at, region=region: results(f"stretch_{int(at)}_{region}_p50_ms"))  # type: ignore[misc]
-                for region in ("CA", "VA", "EU")
-            ],
+            [Line(region, partial(_median_ms, region)) for region in ("CA", "VA", "EU")],
             "",
             "median latency (ms)",
             has_bars=True,

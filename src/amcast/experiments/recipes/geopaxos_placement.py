@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..cell import RecipeCell
 from ..recipe import Chart, Expectation, Line, Recipe, Scale
-from ._building import figure_of
+from ._building import figure_of, percent
 
 _SECONDS = 140
 _BIN_S = 5
@@ -37,7 +37,7 @@ RECIPE = Recipe(
         *[
             Expectation(
                 what=f"users with followers at {sites} site{'s' if sites > 1 else ''}",
-                ours=lambda results, sites=sites: 100 * results(f"at_{sites}_sites"),  # type: ignore[misc]
+                ours=percent(figure_of(f"at_{sites}_sites")),
                 published=published,
                 unit="%",
                 within=0.25,

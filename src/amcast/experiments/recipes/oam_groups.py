@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..cell import RecipeCell
-from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
+from ..recipe import Chart, Expectation, Line, Measure, Recipe, Results, Scale
+from ._building import quotient
 from ._oam import PROTOCOLS, TITLES, most
 from .oam_lan import cells
 
@@ -15,13 +18,17 @@ def _cells(scale: Scale) -> list[RecipeCell]:
     return [cell for senders in _SENDERS for cell in cells(scale, senders, _RATES)]
 
 
-def _deliveries(results: Results, protocol: str, senders: int) -> float:
-    """Deliveries a second of a process at the maximum: each message is delivered in so many groups."""
-    return most(results, protocol, _RATES, senders=senders) * senders * 3.0
+def _deliveries(protocol: str, senders: int) -> Measure:
+    """Deliveries a second of a process at the maximum: three processes of so many groups send to it."""
+    return lambda results: most(results, protocol, _RATES, senders=senders) * senders * 3.0
 
 
-def _gap(results: Results, senders: int) -> float:
-    return _deliveries(results, "oam", senders) / _deliveries(results, "multipaxos", senders)
+def _at(protocol: str, results: Results, senders: float) -> float:
+    return _deliveries(protocol, int(senders))(results)
+
+
+def _gap(senders: int) -> Measure:
+    return quotient(_deliveries("oam", senders), _deliveries("multipaxos", senders))
 
 
 RECIPE = Recipe(
@@ -35,7 +42,7 @@ RECIPE = Recipe(
     expects=[
         Expectation(
             what=f"{TITLES[name]}: maximum with 5 destinations over that with 1",
-            ours=lambda results, name=name: _deliveries(results, name, 5) / _deliveries(results, name, 1),  # type: ignore[misc]
+            ours=quotient(_deliveries(name, 5), _deliveries(name, 1)),
             published=1.0,
             at_least=1.0,
             basis="hardware",
@@ -45,14 +52,14 @@ RECIPE = Recipe(
     + [
         Expectation(
             what="optimistic over Paxos amcast: the gap with 5 destinations over that with 1, it shrinks",
-            ours=lambda results: _gap(results, 5) / _gap(results, 1),
+            ours=quotient(_gap(5), _gap(1)),
             published=1.0,
             at_most=1.0,
             basis="hardware",
         ),
         Expectation(
             what="optimistic over Paxos amcast with 5 destinations: still more",
-            ours=lambda results: _gap(results, 5),
+            ours=_gap(5),
             published=1.0,
             at_least=1.0,
             basis="hardware",
@@ -62,10 +69,7 @@ RECIPE = Recipe(
         Chart(
             "Maximum throughput",
             _SENDERS,
-            [
-                Line(TITLES[name], lambda results, x, name=name: _deliveries(results, name, int(x)))  # type: ignore[misc]
-                for name in PROTOCOLS
-            ],
+            [Line(TITLES[name], partial(_at, name)) for name in PROTOCOLS],
             "destination groups of a message",
             "deliveries a second at a process",
         )

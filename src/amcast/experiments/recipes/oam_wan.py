@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from ...core import Latency, latency_preset
 from ..cell import RecipeCell
-from ..recipe import Chart, Expectation, Line, Recipe, Scale
+from ..recipe import Chart, Expectation, Line, Measure, Recipe, Results, Scale
+from ._building import figure_of, quotient
 from ._oam import PROTOCOLS, constant_rate, skewed
 
 _REGIONS = ("VA", "CA", "OR", "EU")
@@ -47,10 +48,20 @@ _LINES = [
 
 
 def _line(title: str, protocol: str, figure: str) -> Line:
-    def ours(results, place):  # type: ignore[no-untyped-def]
+    def ours(results: Results, place: float) -> float:
         return results(f"{figure}_{_REGIONS[int(place)]}_p95_ms", protocol=protocol)
 
     return Line(title, ours)
+
+
+def _fastest(region: str) -> Measure:
+    """Of the final deliveries there."""
+    return lambda results: min(results(f"final_{region}_p95_ms", protocol=name) for name in PROTOCOLS)
+
+
+def _slowest(protocol: str, figure: str) -> Measure:
+    """Of the regions besides Ireland."""
+    return lambda results: max(results(f"{figure}_{region}_p95_ms", protocol=protocol) for region in _REGIONS[:3])
 
 
 RECIPE = Recipe(
@@ -67,10 +78,7 @@ RECIPE = Recipe(
         *[
             Expectation(
                 what=f"{region}: optimistic over the fastest of the others",
-                ours=lambda results, region=region: (  # type: ignore[misc]
-                    results(f"opt_{region}_p95_ms", protocol="oam")
-                    / min(results(f"final_{region}_p95_ms", protocol=name) for name in PROTOCOLS)
-                ),
+                ours=quotient(figure_of(f"opt_{region}_p95_ms", protocol="oam"), _fastest(region)),
                 published=1.0,
                 at_most=1.0,
             )
@@ -79,10 +87,7 @@ RECIPE = Recipe(
         *[
             Expectation(
                 what=f"{title}: Ireland's latency over the slowest of the others",
-                ours=lambda results, protocol=protocol, figure=figure: (  # type: ignore[misc]
-                    results(f"{figure}_EU_p95_ms", protocol=protocol)
-                    / max(results(f"{figure}_{region}_p95_ms", protocol=protocol) for region in _REGIONS[:3])
-                ),
+                ours=quotient(figure_of(f"{figure}_EU_p95_ms", protocol=protocol), _slowest(protocol, figure)),
                 published=1.0,
                 at_least=1.0,
                 why="With the wait window, all processes of a group wait for the slowest sender: regions differ by "

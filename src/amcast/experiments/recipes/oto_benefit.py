@@ -16,7 +16,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
 def _grain_ms(compensation: str) -> Measure:
     def measure(results: Results) -> float:
         right = results(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation=compensation)
-        return mean_ms(results, DISTANT, "window", compensation) / (1 - right)
+        return mean_ms(DISTANT, "window", compensation)(results) / (1 - right)
 
     return measure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..cell import RecipeCell
 from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
-from ._building import figure_of
+from ._building import figure_of, percent, quotient
 from ._oto import DISTANT, NEAR, two_clusters
 
 _RATES = (100, 200, 400)
@@ -42,7 +42,7 @@ RECIPE = Recipe(
     expects=[
         Expectation(
             what="distant process, sigma 3 %, 100 msg/s, without compensation",
-            ours=lambda results: 100 * results(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="no"),
+            ours=percent(figure_of(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="no")),
             published=11.2,
             unit="%",
             within=0.1,
@@ -50,7 +50,7 @@ RECIPE = Recipe(
         ),
         Expectation(
             what="distant process, sigma 3 %, 100 msg/s, with compensation",
-            ours=lambda results: 100 * results(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="yes"),
+            ours=percent(figure_of(f"right_k1_{DISTANT}", sigma=3, rate=100, compensation="yes")),
             published=82.5,
             unit="%",
             within=0.1,
@@ -59,9 +59,9 @@ RECIPE = Recipe(
             Expectation(
                 what=f"sigma {sigma} %, {rate} msg/s: a distant process with compensation over a near one, about the "
                 f"same",
-                ours=lambda results, sigma=sigma, rate=rate: (  # type: ignore[misc]
-                    results(f"right_k1_{DISTANT}", sigma=sigma, rate=rate, compensation="yes")
-                    / results(f"right_k1_{NEAR}", sigma=sigma, rate=rate, compensation="yes")
+                ours=quotient(
+                    figure_of(f"right_k1_{DISTANT}", sigma=sigma, rate=rate, compensation="yes"),
+                    figure_of(f"right_k1_{NEAR}", sigma=sigma, rate=rate, compensation="yes"),
                 ),
                 published=1.0,
                 within=0.1,
@@ -72,9 +72,9 @@ RECIPE = Recipe(
             Expectation(
                 what=f"sigma {sigma} %, 400 msg/s, distant: right pairs over right single deliveries, with "
                 f"compensation",
-                ours=lambda results, sigma=sigma: (  # type: ignore[misc]
-                    results(f"right_k2_{DISTANT}", sigma=sigma, rate=400, compensation="yes")
-                    / results(f"right_k1_{DISTANT}", sigma=sigma, rate=400, compensation="yes")
+                ours=quotient(
+                    figure_of(f"right_k2_{DISTANT}", sigma=sigma, rate=400, compensation="yes"),
+                    figure_of(f"right_k1_{DISTANT}", sigma=sigma, rate=400, compensation="yes"),
                 ),
                 published=1.0,
                 at_least=1.0,

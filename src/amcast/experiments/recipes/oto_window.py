@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..cell import RecipeCell
-from ..recipe import Chart, Expectation, Line, Recipe, Results, Scale
+from ..recipe import Chart, Expectation, Line, Measure, Recipe, Results, Scale
+from ._building import figure_of
 from ._oto import DISTANT, NEAR, SEQUENCER, two_clusters
 
 _SIGMA, _RATE = 10, 100
@@ -37,8 +38,8 @@ def cells(scale: Scale) -> list[RecipeCell]:
     return [two_clusters(scale, _SIGMA, _RATE, compensates) for compensates in (False, True)]
 
 
-def mean_ms(results: Results, process: str, figure: str, compensation: str) -> float:
-    return results(f"{figure}_{process}_mean_ms", sigma=_SIGMA, rate=_RATE, compensation=compensation)
+def mean_ms(process: str, figure: str, compensation: str) -> Measure:
+    return figure_of(f"{figure}_{process}_mean_ms", sigma=_SIGMA, rate=_RATE, compensation=compensation)
 
 
 _WHY = {
@@ -54,7 +55,7 @@ def _line(compensation: str) -> Line:
 
     def ours(results: Results, place: float) -> float:
         _, process, figure, _, _ = mine[int(place)]
-        return mean_ms(results, process, figure, compensation)
+        return mean_ms(process, figure, compensation)(results)
 
     words = "with compensation" if compensation == "yes" else "without compensation"
     return Line(words, ours, {at: row[4] for at, row in enumerate(mine)})
@@ -75,7 +76,7 @@ RECIPE = Recipe(
     expects=[
         Expectation(
             what=f"{who}, {'with' if compensation == 'yes' else 'without'} compensation: {_WORDS[figure]}",
-            ours=lambda results, p=process, f=figure, c=compensation: mean_ms(results, p, f, c),  # type: ignore[misc]
+            ours=mean_ms(process, figure, compensation),
             published=published,
             unit="ms",
             within=0.1,
