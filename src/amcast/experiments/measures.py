@@ -37,17 +37,44 @@ def _described(name: str, took_us: Int64s) -> Figures:
     return {**found, f"{name}_mean_ms": round(float(there.mean()) / 1000, 4)}
 
 
-def _steady(t_us: Int64s) -> Flags:
+def _steady(t_us: Int64s, first: float = _TRIM) -> Flags:
+    """`first`: so much is left out at the begin; at the end it is a tenth."""
     if len(t_us) < _FEW:
         return np.ones(len(t_us), np.bool_)
     low, high = int(t_us.min()), int(t_us.max())
-    cut = (high - low) * _TRIM
-    return (t_us >= low + cut) & (t_us <= high - cut)
+    length = high - low
+    return (t_us >= low + length * first) & (t_us <= high - length * _TRIM)
+
+
+def _while_all_send(run: Run) -> tuple[int, int]:
+    """The time in which all clients of a closed loop are at it, without its first tenth. Those who wait longer send
+    less in it, as in a run that ends after some time; over a whole run each client would count alike."""
+    sent, senders = run.multicasts.t_us, run.multicasts.sender
+    last: dict[int, int] = {}
+    for sender, at in zip(senders.tolist(), sent.tolist(), strict=True):
+        last[sender] = max(at, last.get(sender, 0))
+    low, high = int(sent.min()), min(last.values())
+    return low + round((high - low) * _TRIM), high
+
+
+def _together(run: Run) -> Flags:
+    low, high = _while_all_send(run)
+    return (run.multicasts.t_us >= low) & (run.multicasts.t_us <= high)
 
 
 def load(run: Run, scenario: Scenario) -> Figures:
     """Answers a second, and latencies; also of messages to so many groups, `client_to_2_p50_ms`."""
-    steady = _steady(run.multicasts.t_us)
+    return {**_latencies(run, _steady(run.multicasts.t_us)), **_rates(run)}
+
+
+def load_together(run: Run, scenario: Scenario) -> Figures:
+    """The same in the time in which all clients are at it: for clients that wait for very different times."""
+    low, high = _while_all_send(run)
+    count = int(((run.answers.t_us >= low) & (run.answers.t_us <= high)).sum())
+    return {**_latencies(run, _together(run)), "per_s": count / max(1e-6, (high - low) / 1e6)}
+
+
+def _latencies(run: Run, steady: Flags) -> Figures:
     sizes = np.diff(run.multicasts.dst_start)
     latencies = latencies_us(run)
     figures: Figures = {"undelivered": float((latencies["last_replica"] == NULL).sum())}
@@ -55,7 +82,6 @@ def load(run: Run, scenario: Scenario) -> Figures:
         figures.update(_described(at, took[steady]))
         for size in np.unique(sizes).tolist():
             figures.update(_described(f"{at}_to_{size}", took[steady & (sizes == size)]))
-    figures.update(_rates(run))
     return figures
 
 
@@ -108,7 +134,7 @@ def replies(run: Run, scenario: Scenario) -> Figures:
     for message, group, at in zip(*rows, strict=True):
         row = sent[message]
         back.setdefault(row, []).append(at + network.mean_us(place[group], clients[row]))
-    steady = _steady(run.multicasts.t_us)
+    steady = _together(run)
     took: dict[int, list[int]] = {}
     for row, times in back.items():
         if steady[row] and len(times) > 1:
@@ -120,7 +146,12 @@ def replies(run: Run, scenario: Scenario) -> Figures:
     return figures
 
 
-def optimistic(run: Run, scenario: Scenario) -> Figures:
+def optimistic_late(run: Run, scenario: Scenario) -> Figures:
+    """The same in the second half of a run: for processes that learn delays first."""
+    return optimistic(run, scenario, 0.5)
+
+
+def optimistic(run: Run, scenario: Scenario, first: float = _TRIM) -> Figures:
     """Optimistic deliveries: how often they were right, when they came, and how much earlier than the final ones.
 
     `right_k1` is the share of final deliveries that stand at the same position among the optimistic ones; of pairs,
@@ -131,7 +162,7 @@ def optimistic(run: Run, scenario: Scenario) -> Figures:
     members: dict[str, list[int]] = {"": list(topology.processes)}
     for process in topology.processes:
         members.setdefault(f"_{topology.region(process)}", []).append(process)
-    sequences = {process: _Sequence(run, process) for process in topology.processes}
+    sequences = {process: _Sequence(run, process, first) for process in topology.processes}
     figures: Figures = {}
     for name, processes in members.items():
         figures.update(_optimistic_of([sequences[process] for process in processes], name))
@@ -143,7 +174,7 @@ def optimistic(run: Run, scenario: Scenario) -> Figures:
 class _Sequence:
     """What one process delivered: for each final delivery, when, and when and where it was guessed."""
 
-    def __init__(self, run: Run, process: int) -> None:
+    def __init__(self, run: Run, process: int, first: float) -> None:
         rows = run.deliveries
         final, guess = (np.flatnonzero((rows.process == process) & (rows.kind == kind)) for kind in (FINAL, OPTIMISTIC))
         final = final[np.argsort(rows.pos[final], kind="stable")]
@@ -160,7 +191,7 @@ class _Sequence:
         senders = dict(zip(run.multicasts.msg.tolist(), run.multicasts.sender.tolist(), strict=True))
         self.sent_us = np.array([sent[msg] for msg in self.msg.tolist()], np.int64)
         self.own = np.array([senders[msg] == process for msg in self.msg.tolist()], np.bool_)
-        self.steady = _steady(self.sent_us)
+        self.steady = _steady(self.sent_us, first)
 
     def right(self, k: int) -> list[bool]:
         """Of each batch of k positions: whether the same messages were guessed for these positions."""
@@ -212,7 +243,8 @@ def operations(run: Run, scenario: Scenario) -> Figures:
     called = run.operations.invoked_us
     took = run.operations.returned_us - called
     there = run.operations.returned_us != NULL
-    figures: Figures = {"fast": float((took[there & _steady(called)] < _FAST_US).mean())}
+    low_us, high_us = _while_all_send(run)
+    figures: Figures = {"fast": float((took[there & (called >= low_us) & (called <= high_us)] < _FAST_US).mean())}
     topology = scenario.topology()
     where = np.array([topology.region(int(client)) for client in run.operations.client])
     for stretch, (low, high) in enumerate(pairwise((0, *[fault.at_us for fault in scenario.plan.faults], _END_US))):
@@ -236,8 +268,8 @@ def overhead(run: Run, scenario: Scenario) -> Figures:
     received = dict.fromkeys(topology.groups, 0)
     delivered = dict.fromkeys(topology.groups, 0)
     starts, dst = run.multicasts.dst_start.tolist(), run.multicasts.dst.tolist()
-    for low, high in pairwise(starts):
-        mine = tuple(dst[low:high])
+    for row in np.flatnonzero(_together(run)).tolist():
+        mine = tuple(dst[starts[row] : starts[row + 1]])
         for group in tree.involved(mine):
             received[group] += 1
         for group in mine:
@@ -249,10 +281,12 @@ def overhead(run: Run, scenario: Scenario) -> Figures:
 
 MEASURES: dict[str, Callable[[Run, Scenario], Figures]] = {
     "load": load,
+    "load_together": load_together,
     "away": away,
     "regions": regions,
     "replies": replies,
     "optimistic": optimistic,
+    "optimistic_late": optimistic_late,
     "wire": wire,
     "operations": operations,
     "overhead": overhead,

@@ -42,7 +42,7 @@ def one_client(where: str, scale: Scale, groups: int, destinations: int, protoco
         groups=groups,
         clients=1,
         client_region=region,
-        messages=30 if scale == "small" else 1_000,
+        messages=16 if scale == "small" else 1_000,
         workload=to_groups(destinations),
         cpu=cpu,
     )
@@ -60,7 +60,7 @@ def many_clients(where: str, scale: Scale, destinations: int, protocol: str, slo
         groups=GROUPS,
         clients=clients,
         client_region=region,
-        messages=clients * (5 if scale == "small" else 100),
+        messages=clients * (4 if scale == "small" else 100),
         workload=to_groups(destinations),
         cpu=cpu,
         options={"wrong_guesses": True} if slow else {},

@@ -22,7 +22,7 @@ def two_clusters(scale: Scale, sigma: float, rate: int, compensates: bool) -> Re
         "sequencer",
         "two-clusters",
         latency=replace(latency_preset("two-clusters"), sigma=sigma / 100),
-        measures=("optimistic",),
+        measures=("optimistic_late",),
         groups=PROCESSES,
         clients=1,
         messages=0,

@@ -26,7 +26,7 @@ RECIPE = Recipe(
     title="Latency and throughput of many clients in a real wide-area network",
     source="FastCast, Figure 6",
     about="California, Virginia and Ireland, 16 groups of 3, 1536 clients over the number of destinations.",
-    scaled="5 messages a client.",
+    scaled="4 messages a client.",
     notes="Round trips are those of the emulated network, which were measured there. Machines are faster; by how "
     "much was "
     "not published, and 0.6 of the cost of a message is a guess.",

@@ -23,7 +23,7 @@ RECIPE = Recipe(
     title="Latency and throughput of many clients in a LAN",
     source="FastCast, Figure 4, bottom",
     about="16 groups of 3, 1536 clients over the number of destinations, closed loop, 64 bytes.",
-    scaled="5 messages a client.",
+    scaled="4 messages a client.",
     cells=lambda scale: cells("lan", scale),
     expects=[
         Expectation(

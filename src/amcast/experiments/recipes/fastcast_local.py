@@ -17,7 +17,7 @@ _PUBLISHED: dict[str, dict[float, float]] = {
 
 
 def _cells(scale: Scale) -> list[RecipeCell]:
-    clients, messages = (60, 15) if scale == "small" else (200, 200)
+    clients, messages = (60, 10) if scale == "small" else (200, 200)
     return [
         planned(
             {"groups": groups},
@@ -48,7 +48,7 @@ RECIPE = Recipe(
     title="Throughput of messages to one group",
     source="FastCast, Figure 3",
     about="LAN, groups of 3, 200 clients a group in a closed loop, messages of 64 bytes to one group.",
-    scaled="60 clients a group, which saturate it, and 15 messages each; a quarter for Multi-Paxos above 4 groups.",
+    scaled="60 clients a group, which saturate it, and 10 messages each; a quarter for Multi-Paxos above 4 groups.",
     notes="The cost of a message is fitted to the figures with 1 group and to Multi-Paxos's maximum: these two hold by "
     "construction. How throughput grows with the groups is what the protocols make of it.",
     cells=_cells,

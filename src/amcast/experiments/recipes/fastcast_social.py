@@ -17,7 +17,7 @@ def cells(scale: Scale) -> list[RecipeCell]:
     for name in PROTOCOLS:
         network, latency, cpu, region = environment("wan", name)
         for clients in CLIENTS:
-            each = 120 if clients == 1 else 4
+            each = 60 if clients == 1 else 3
             made.append(
                 planned(
                     {"clients": clients},
@@ -80,7 +80,7 @@ RECIPE = Recipe(
     source="FastCast, Figure 7",
     about="Emulated wide-area network, 16 groups of 3, 10,000 users divided by METIS; a post goes to all groups with "
     "followers.",
-    scaled="120 posts of one client, 4 posts of each of many. Saturation, with 4,000 clients and more, is left out.",
+    scaled="60 posts of one client, 3 posts of each of many. Saturation, with 4,000 clients and more, is left out.",
     notes="The graph is drawn so that users have followers in as many partitions as published.",
     cells=cells,
     expects=[

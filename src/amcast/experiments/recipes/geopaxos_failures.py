@@ -35,6 +35,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
         clients=30,
         messages=30 * (90 if scale == "small" else 900),
         interval_us=100_000,
+        retry_us=200_000,
         workload=replace(GEOPAXOS_3, timelines=1.0),
     )
     assert cell.scenario is not None

@@ -20,7 +20,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
             seed=seed,
             groups=4,
             clients=4,
-            messages=200 if scale == "small" else 5_000,
+            messages=120 if scale == "small" else 5_000,
             interval_us=8_000,
             workload=Micro(1, 2, 8, own_stream=True),
             options={"senders_to": _PAIRS, "leave_after_us": 6_000},
@@ -37,7 +37,7 @@ RECIPE = Recipe(
     source="Optimistic Atomic Multicast, section V",
     about="4 groups of 3, pairs send to each other; a group with a message for another joins, and leaves after 6 ms of "
     "silence.",
-    scaled="5 seeds of 200 messages.",
+    scaled="5 seeds of 120 messages.",
     notes="That the order is kept is the checker's verdict on the runs.",
     cells=_cells,
     expects=[

@@ -9,7 +9,7 @@ from ._building import figure_of
 from ._oam import constant_rate, skewed
 from .oam_lan import CLOCKS_US, GROUPS, REPLICAS, SENDERS
 
-_EXTRA = (0, 100, 200, 300, 500, 800)
+_EXTRA = (0, 100, 300, 500)
 _RATE = 700
 
 
