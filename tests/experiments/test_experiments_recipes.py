@@ -139,11 +139,11 @@ def test_what_failed_is_told_and_the_worst_comes_first() -> None:
     assert none.bad_runs == ("seed 2: fail, prefix-order: two orders",)
     ranked = worst_first([*near.outcomes, *far.outcomes, *none.outcomes])
     assert [(each.recipe, each.holds) for each in ranked] == [
-        ("none", "not measured"),
         ("far", "differs"),
+        ("none", "not measured"),
         ("near", "holds"),
     ]
-    assert [each.why for each in ranked[1:]] == ["so it is", ""], "what holds needs no reason"
+    assert [each.why for each in ranked[::2]] == ["so it is", ""], "what holds needs no reason"
     summary = summary_of(ranked)
     assert (summary.holds, summary.differs, summary.not_measured, summary.delays_hold, summary.delays) == (
         1,

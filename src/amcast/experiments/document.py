@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from .outcome import Outcome, RecipeOutcome, Summary, summary_of, worst_first
+from .outcome import Holds, Outcome, RecipeOutcome, Summary, summary_of, worst_first
 from .recipe import Scale
 
 _BASIS = {
@@ -18,6 +18,8 @@ _BASIS = {
     "workload": "details that were not published",
 }
 _SIGNS = {"holds": "✓ holds", "differs": "✗ differs", "not measured": "? not measured"}
+_STATES: tuple[Holds, ...] = ("holds", "differs", "not measured")
+_RECIPES = ("experiment", "source", "runs", "checker", *_STATES)
 _WORST = 15
 HEADER = ("experiment", "what the paper says", "published", "ours", "off by", "", "decided by")
 
@@ -88,20 +90,18 @@ def markdown(scale: Scale, recipes: Sequence[RecipeOutcome], figures: Mapping[st
         "## The worst deviations",
         _md_table(HEADER, [cells_of(each) for each in ranked[:_WORST]]),
         "## All experiments",
-        _md_table(
-            ("experiment", "source", "runs", "checker", "holds", "differs"), [_recipe_row(each) for each in recipes]
-        ),
+        _md_table(_RECIPES, [_recipe_row(each) for each in recipes]),
     ]
     parts += [_md_section(each, figures.get(each.name)) for each in recipes]
     return "\n\n".join(parts) + "\n"
 
 
-def _recipe_row(each: RecipeOutcome) -> tuple[str, str, str, str, str, str]:
+def _recipe_row(each: RecipeOutcome) -> tuple[str, ...]:
     if each.missing:
-        return each.name, each.source, "–", each.missing, "–", "–"
+        return each.name, each.source, "–", each.missing, *["–"] * len(_STATES)
     states = [outcome.holds for outcome in each.outcomes]
-    differs = sum(state != "holds" for state in states)
-    return each.name, each.source, str(each.cells), each.verdict or "–", str(states.count("holds")), str(differs)
+    counts = [str(states.count(state)) for state in _STATES]
+    return each.name, each.source, str(each.cells), each.verdict or "–", *counts
 
 
 def _md_section(each: RecipeOutcome, figure: str | None) -> str:
@@ -158,7 +158,9 @@ def page(scale: Scale, recipes: Sequence[RecipeOutcome], figures: Mapping[str, s
     )
 
 
-_STYLE = ".holds { color: var(--pass); } .differs { color: var(--fail); } .not { color: var(--unknown); }"
+_STYLE = """.holds { color: var(--pass); } .differs { color: var(--fail); } .not { color: var(--unknown); }
+.holds, .differs, .not { white-space: nowrap; }
+"""
 
 
 def _html_table(header: Sequence[str], outcomes: Sequence[Outcome], first: int) -> str:
@@ -185,7 +187,7 @@ def _html_recipes(recipes: Sequence[RecipeOutcome]) -> str:
         cells = [escape(cell) for cell in _recipe_row(each)]
         cells[0] = f'<a href="#{cells[0]}">{cells[0]}</a>'
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return _framed(("experiment", "source", "runs", "checker", "holds", "differs"), rows)
+    return _framed(_RECIPES, rows)
 
 
 def _html_section(each: RecipeOutcome, figure: str | None) -> str:

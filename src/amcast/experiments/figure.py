@@ -14,7 +14,8 @@ def draw(recipe: Recipe, results: Results) -> Picture | None:
     """None if the recipe has no figure, or nothing was measured for it."""
     from ..pipeline.figures import reproduced
 
-    note = f"{recipe.source}. Ours is simulated; what was published is drawn as diamonds."
+    published = any(line.published for chart in recipe.charts for line in chart.lines)
+    note = f"Compare with {recipe.source}." + (" What was published is drawn as diamonds." if published else "")
     return reproduced(recipe.name, recipe.title, note, [_panel(chart, results) for chart in recipe.charts])
 
 

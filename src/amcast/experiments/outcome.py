@@ -90,10 +90,10 @@ def _look_at(recipe: str, expectation: Expectation, results: Results) -> Outcome
 
 
 def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """What was not measured, then what does not hold by how far it is off, then what holds."""
+    """What does not hold by how far it is off, then what was not measured, then what holds."""
 
     def key(each: Outcome) -> tuple[int, float]:
-        rank = {"not measured": 0, "differs": 1, "holds": 2}[each.holds]
+        rank = {"differs": 0, "not measured": 1, "holds": 2}[each.holds]
         return rank, -abs(each.deviation or 0.0)
 
     return sorted(outcomes, key=key)

@@ -23,7 +23,7 @@ PUBLISHED = {
 _WORDS = {
     "local": "to one group",
     "global": "to two groups",
-    "slow": "to two groups, with wrong guesses or a changed timestamp",
+    "slow": "to two groups, wrong guesses",
     "optimistic": "until the optimistic delivery",
 }
 _UNIT_US = 1_000  # a delay between regions: what a client waits is told in milliseconds

@@ -32,7 +32,8 @@ def _cells(scale: Scale) -> list[RecipeCell]:
         for name in PROTOCOLS:
             for count in DESTINATIONS:
                 for cell in (
-                    one_client(where, scale, GROUPS, count, name),
+                    # With one client machines have nothing to do: the real network is the emulated one.
+                    one_client("wan" if where == "ec2" else where, scale, GROUPS, count, name),
                     many_clients(where, scale, count, name),
                 ):
                     made.append(relabelled(cell, where=where))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from ._style import COLOURS, DASHES, Picture, legend_beside, new_figure, picture, plain_ticks, shown, styled, uses_log
 
-_MARKERS = "os^Dvp<"
+_MARKERS = "os^vp<>"  # diamonds are for what was published
 _PANEL_INCHES = 2.6
 _NAMED_PANEL_INCHES = 3.0  # names of places stand slanted, and need room
 
