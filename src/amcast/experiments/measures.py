@@ -69,9 +69,24 @@ def load(run: Run, scenario: Scenario) -> Figures:
 
 def load_together(run: Run, scenario: Scenario) -> Figures:
     """The same in the time in which all clients are at it: for clients that wait for very different times."""
-    low, high = _while_all_send(run)
-    count = int(((run.answers.t_us >= low) & (run.answers.t_us <= high)).sum())
-    return {**_latencies(run, _together(run)), "per_s": count / max(1e-6, (high - low) / 1e6)}
+    return _latencies(run, _together(run))
+
+
+def cycles(run: Run, scenario: Scenario) -> Figures:
+    """Throughput of clients that wait for very different times, as it would be in a run that ends after some time: each
+    region's clients by how long one of their messages takes them on average."""
+    topology = scenario.topology()
+    sent = dict(zip(run.multicasts.msg.tolist(), run.multicasts.sender.tolist(), strict=True))
+    spans: dict[int, list[int]] = {}  # client -> answers, time of the last one
+    for message, at in zip(run.answers.msg.tolist(), run.answers.t_us.tolist(), strict=True):
+        span = spans.setdefault(sent[message], [0, 0])
+        span[0] += 1
+        span[1] = max(span[1], at)
+    regions: dict[str, list[list[int]]] = {}
+    for client, span in spans.items():
+        regions.setdefault(topology.region(client), []).append(span)
+    rates = [len(each) * sum(s[0] for s in each) / (sum(s[1] for s in each) / 1e6) for each in regions.values()]
+    return {"per_s": sum(rates)}
 
 
 def _latencies(run: Run, steady: Flags) -> Figures:
@@ -230,11 +245,9 @@ def _optimistic_of(sequences: list[_Sequence], name: str) -> Figures:
 
 
 def wire(run: Run, scenario: Scenario) -> Figures:
-    """Bytes that a process sends and receives, in kilobytes a second; and payloads that groups received in vain."""
-    topology, seconds = scenario.topology(), max(1e-6, int(run.wire.sent_us.max()) / 1e6)
-    is_member = np.isin(run.wire.dst, np.array(topology.processes))
-    total = int(run.wire.bytes[is_member].sum())
-    return {"received_kb_s": total / 1000 / seconds / len(topology.processes)}
+    """Bytes that all processes receive for a message."""
+    is_member = np.isin(run.wire.dst, np.array(scenario.topology().processes))
+    return {"received_bytes": int(run.wire.bytes[is_member].sum()) / max(1, len(run.multicasts))}
 
 
 def operations(run: Run, scenario: Scenario) -> Figures:
@@ -282,6 +295,7 @@ def overhead(run: Run, scenario: Scenario) -> Figures:
 MEASURES: dict[str, Callable[[Run, Scenario], Figures]] = {
     "load": load,
     "load_together": load_together,
+    "cycles": cycles,
     "away": away,
     "regions": regions,
     "replies": replies,

@@ -13,7 +13,7 @@ _CLIENTS = (120, 480, 720)
 
 def _cells(scale: Scale) -> list[RecipeCell]:
     return [
-        cell(system, 99, scale, ("load_together",), mix="full", clients=clients, each=12)
+        cell(system, 99, scale, ("cycles",), mix="full", clients=clients, each=12)
         for system in _SYSTEMS
         for clients in _CLIENTS
     ]

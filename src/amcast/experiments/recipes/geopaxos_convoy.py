@@ -20,7 +20,7 @@ def _cells(scale: Scale) -> list[RecipeCell]:
             "geopaxos",
             "sites",
             latency=geopaxos_network(regions, 500),
-            measures=("load_together", "operations"),
+            measures=("cycles", "operations"),
             groups=regions,
             clients=_CLIENTS * regions,
             messages=_CLIENTS * regions * (60 if scale == "small" else 1_000),

@@ -46,7 +46,7 @@ RECIPE = Recipe(
                 "yes",
                 140.7,
                 0.1,
-                "It divides by the share of wrong guesses, 17 % there: a point more or less moves it by 6 %.",
+                "It divides by the share of wrong guesses, 17 % there and 14 % here: a point moves it by 6 %.",
             ),
         )
     ],
