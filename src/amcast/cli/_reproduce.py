@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast reproduce fastcast[/bold]   all recipes whose names begin with it
 
-        [bold]amcast reproduce all --scale paper --master spark://host:7077 --out reproductions/all[/bold]
+        [bold]amcast reproduce all --scale paper --master spark://host:7077[/bold]
         """
         size = check_scale(scale)
         if lists:
