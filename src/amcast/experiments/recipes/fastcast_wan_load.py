@@ -28,6 +28,9 @@ def rate(name: str, count: int) -> Expectation:
         unit="msg/s",
         within=0.3,
         basis="hardware",
+        why="What arrives meanwhile is ordered as one instance here, so that FastCast's second path costs its "
+        "leaders less "
+        "than in the authors' library, which has an instance for each message.",
     )
 
 
@@ -74,6 +77,9 @@ RECIPE = Recipe(
             published=1.0,
             at_least=1.0,
             basis="hardware",
+            why="Multi-Paxos's leader hears here from all processes what they hold, before it answers: with 16 "
+            "destinations "
+            "that is most of its work.",
         ),
         *[
             Expectation(
