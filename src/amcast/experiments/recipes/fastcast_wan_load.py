@@ -90,7 +90,11 @@ RECIPE = Recipe(
                     _fast("", "basecast", count),
                 ),
                 published=1.05,
-                within=0.1,
+                within=0.15,
+                basis="hardware",
+                why="Delays are the same, six. Queues at the leaders differ, and a run of four messages a client has "
+                "few of "
+                "them to tell the median by.",
             )
             for count in (2, 4)
         ],
