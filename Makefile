@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check lint format bench bench-cluster soak-cluster bench-operations bench-spark bench-state nemesis bank attack \
+.PHONY: help setup run test check reproduce lint format bench bench-cluster soak-cluster bench-operations bench-spark bench-state nemesis bank attack \
 	fuzz fuzz-nodes light docs docs-serve clean
 
 help: ## Show this help
@@ -78,6 +78,11 @@ bench: $(STAMP) ## Run the benchmarks
 
 bench-cluster: $(STAMP) ## Measure a real cluster against the peers that are installed (minutes; needs a quiet machine)
 	$(BIN)/python -m bench.cluster --out runs/bench
+
+reproduce: $(STAMP) ## Run the papers' experiments again, and write docs/reproduction.md (half an hour; stop it and it goes on)
+	$(BIN)/amcast reproduce all --out reproductions/small
+	rm -rf docs/reproduction && cp -r reproductions/small/reproduction docs/
+	cp reproductions/small/reproduction.md docs/
 
 soak-cluster: $(STAMP) ## Run a real cluster for five minutes at 80 % of what it can do, and watch its memory
 	$(BIN)/python -m bench.cluster --soak

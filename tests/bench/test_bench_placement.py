@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from bench.placement import Measured, main
+from amcast.experiments.placement import Measured
+from bench.placement import main
 
 
 def test_placement_is_stable_after_some_75_seconds() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from amcast.core import UsageError
 from amcast.studies import Cell, Result, Study, cells_of
 from amcast.studies import on_spark as studies_on_spark
-from amcast.studies.on_spark import run_on_spark
+from amcast.studies.on_spark import run_cell_text, run_on_spark
 from tests.cli.cli_harness import Cli
 
 OPTIONS = ("sweep", "-p", "skeen,fastcast", "--network", "lan", "--clients", 2, "--messages", 10)
@@ -33,7 +33,7 @@ def test_all_waves_are_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch)
     for waves in (20, 1):
         monkeypatch.setattr(studies_on_spark, "_WAVES", waves)
         taken: dict[Cell, Result] = {}
-        run_on_spark(spark, cells, taken.__setitem__)
+        run_on_spark(spark, cells, taken.__setitem__, run_cell_text, Result)
         assert list(taken) == cells if waves == 1 else taken.keys() == set(cells)
         results.append([taken[cell] for cell in cells])
     assert results[0] == results[1]
@@ -44,5 +44,5 @@ def test_a_task_that_fails_is_one_line(spark: SparkSession) -> None:
     cells = cells_of(Study(protocols=("skeen",), networks=("lan",), clients=(1,), seeds=1, messages=3))
     strange = Cell(**{**{name: getattr(cells[0], name) for name in Cell.__struct_fields__}, "network": "mars"})
     with pytest.raises(UsageError, match=r"^a task of the study failed: .*there is no network 'mars'") as failed:
-        run_on_spark(spark, [strange], lambda cell, result: None)
+        run_on_spark(spark, [strange], lambda cell, result: None, run_cell_text, Result)
     assert "\n" not in str(failed.value)

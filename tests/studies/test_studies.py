@@ -20,10 +20,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from amcast.cli import _sweep as sweep_command
 from amcast.core import UsageError
 from amcast.protocols.registry import PROTOCOLS
 from amcast.studies import Cell, Result, Study, StudyFolder, cells_of, read_study, run_cell, table_of
-from amcast.studies import local as studies_local
 from amcast.studies.export import csv_bytes, parquet_bytes
 from amcast.studies.figure import draw
 from amcast.studies.local import run_in_processes
@@ -131,7 +131,7 @@ def test_the_example_runs(cli: Cli) -> None:
 
 def table_bytes(jobs: int) -> tuple[bytes, bytes]:
     cells = cells_of(SMALL)
-    made = table_of(cells, {cell.key(): result for cell, result in run_in_processes(cells, jobs)})
+    made = table_of(cells, {cell.key(): result for cell, result in run_in_processes(cells, jobs, run_cell)})
     return csv_bytes(made), parquet_bytes(made)
 
 
@@ -241,7 +241,7 @@ def count_runs(monkeypatch: pytest.MonkeyPatch, stop_after: int | None = None) -
         ran.append(cell)
         return run_cell(cell)
 
-    monkeypatch.setattr(studies_local, "run_cell", run)
+    monkeypatch.setattr(sweep_command, "run_cell", run)
     return ran
 
 

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "_hops": ("hops",),
     "_sim": ("sim",),
     "_sweep": ("sweep",),
+    "_reproduce": ("reproduce",),
     "_overlay": ("overlay",),
     "_check": ("check",),
     "_import": ("import",),

@@ -15,7 +15,7 @@ import typer
 from .._extras import require
 from ..check import worst
 from ..core import PRESETS, UsageError
-from ..studies import Cell, Result, Study, StudyFolder, cells_of, read_study, table_of
+from ..studies import Cell, Result, Study, StudyFolder, cells_of, read_study, run_cell, table_of
 from ..studies.figure import draw, panel_label, system_of
 from ..studies.local import run_in_processes
 from ..studies.table import Row, latency_column
@@ -218,14 +218,14 @@ def _run(
         with _telling_progress(len(cells), resumed, quiet) as tell:
 
             def take(cell: Cell, result: Result) -> None:
-                folder.add(cell, result)
+                folder.add(cell.key(), result)
                 finished[cell.key()] = result
                 tell(result)
 
             if engine == "spark" and todo:
                 _on_spark(todo, take, master, remote)
             else:
-                for cell, result in run_in_processes(todo, jobs):
+                for cell, result in run_in_processes(todo, jobs, run_cell):
                     take(cell, result)
         made = table_of(cells, finished)
         folder.write(made)
@@ -234,10 +234,10 @@ def _run(
 
 def _on_spark(todo: Sequence[Cell], take: Take, master: str | None, remote: str | None) -> None:
     from ..pipeline.spark import running_spark
-    from ..studies.on_spark import run_on_spark
+    from ..studies.on_spark import run_cell_text, run_on_spark
 
     with running_spark(master, remote, "amcast sweep") as spark:
-        run_on_spark(spark, todo, take)
+        run_on_spark(spark, todo, take, run_cell_text, Result)
 
 
 @contextmanager

@@ -246,6 +246,10 @@ class Simulation:
         self.loop.at(self.loop.now, node.multicast_now, message)
         return message.id
 
+    def multicast_by_member(self, member: ProcessId, message: AppMessage) -> None:
+        """A member of a group multicasts one message now, whose sender it is."""
+        self._nodes[member].multicast_now(message)
+
     def hand_over(self, message: AppMessage, wire: Wire, to: Sequence[ProcessId]) -> None:
         """A client multicasts a message now, and what it sends reaches these members at once."""
         self.watch.saw_multicast(message.sender, message)

@@ -7,8 +7,8 @@ made.
 """
 
 from .cell import Result, run_cell
-from .folder import StudyFolder
+from .folder import CellFolder, StudyFolder
 from .plan import Cell, Study, cells_of, read_study
 from .table import table_of
 
-__all__ = ["Cell", "Result", "Study", "StudyFolder", "cells_of", "read_study", "run_cell", "table_of"]
+__all__ = ["Cell", "CellFolder", "Result", "Study", "StudyFolder", "cells_of", "read_study", "run_cell", "table_of"]

@@ -28,7 +28,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 def run_cell(cell: Cell) -> Result:
     result = simulate(cell.scenario())
     run = result.run()
-    verdict, why = _judge(result, run)
+    verdict, why = judge_run(result, run)
     found = {at: took[took != NULL] for at, took in latencies_us(run).items()}
     final_us = run.deliveries.t_us[run.deliveries.kind == FINAL]
     start_us = int(run.multicasts.t_us.min(initial=np.iinfo(np.int64).max))
@@ -43,7 +43,7 @@ def run_cell(cell: Cell) -> Result:
     )
 
 
-def _judge(result: SimResult, run: Run) -> tuple[Verdict, str]:
+def judge_run(result: SimResult, run: Run) -> tuple[Verdict, str]:
     """A run that stood still is unknown, unless what it did is wrong: what is missing might have come later."""
     report = check_run(run)
     found = violations_of(result, report)

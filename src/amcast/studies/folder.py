@@ -1,5 +1,7 @@
 """The folder of a study: its plan, what is finished, and in the end its table and its figure.
 
+What is kept of finished cells (`CellFolder`) is the same for all plans of runs: a reproduction has such a folder too.
+
 `cells.jsonl` gets a line for each cell when it is finished. A cell that has a line is not run again, also if the study
 has more cells now: who wants more seeds says so and names the same folder.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Generic, TypeVar
 
 import msgspec
 
@@ -17,8 +19,9 @@ from ..core import UsageError
 from ..trace.whole import cannot_write, write_whole
 from .cell import Result
 from .export import csv_bytes, parquet_bytes
-from .plan import Cell, Study
 from .table import Row
+
+R = TypeVar("R")  # the result of a cell
 
 _PLAN, _CELLS = "study.json", "cells.jsonl"
 TABLE = "results"
@@ -27,26 +30,30 @@ FIGURE = "figure"
 
 class _Line(msgspec.Struct, frozen=True):
     key: str
-    result: Result
+    result: msgspec.Raw
 
 
-class StudyFolder:
-    def __init__(self, folder: Path) -> None:
+class CellFolder(Generic[R]):
+    """Results of the kind `kind`, by the keys of their cells. `what` is the word for the whole in error messages."""
+
+    def __init__(self, folder: Path, kind: type[R], what: str) -> None:
         self.folder = folder
+        self._kind = kind
+        self._what = what
         self._journal: IO[bytes] | None = None
 
-    def finished(self) -> dict[str, Result]:
+    def finished(self) -> dict[str, R]:
         """The results that are here, by the keys of their cells. Refuses a folder that is something else."""
-        found: dict[str, Result] = {}
+        found: dict[str, R] = {}
         for number, text in enumerate(self._whole_lines().splitlines(), 1):
             try:
                 line = msgspec.json.decode(text, type=_Line)
+                found[line.key] = msgspec.json.decode(line.result, type=self._kind)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 what = f"line {number} is no result of a cell ({error})"
                 raise UsageError(
                     f"{self.folder / _CELLS}: {what}; remove the line, and the cell is run again"
                 ) from error
-            found[line.key] = line.result
         return found
 
     def _whole_lines(self) -> bytes:
@@ -54,7 +61,7 @@ class StudyFolder:
         file = self.folder / _CELLS
         if not file.exists():
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-                raise UsageError(f"{self.folder} exists and is not the folder of a study: choose another folder")
+                raise UsageError(f"{self.folder} exists and is not the folder of a {self._what}: choose another folder")
             return b""
         try:
             content = file.read_bytes()
@@ -63,19 +70,19 @@ class StudyFolder:
         return content[: content.rfind(b"\n") + 1]
 
     @contextmanager
-    def writing(self, study: Study) -> Iterator[dict[str, Result]]:
-        """Begins the study, or goes on with it: gives what is finished. Only one program writes at a time."""
+    def writing(self, plan: msgspec.Struct) -> Iterator[dict[str, R]]:
+        """Begins the work, or goes on with it: gives what is finished. Only one program writes at a time."""
         self.finished()  # refuses another folder before anything is written
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / _CELLS).open("ab") as journal:
                 self._lock(journal)
                 journal.truncate(len(self._whole_lines()))
-                write_whole(self.folder / _PLAN, msgspec.json.format(msgspec.json.encode(study), indent=2) + b"\n")
+                write_whole(self.folder / _PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
                 self._journal = journal
                 yield self.finished()
         except OSError as error:
-            raise cannot_write(self.folder, "study", error) from error
+            raise cannot_write(self.folder, self._what, error) from error
         finally:
             self._journal = None
 
@@ -85,12 +92,17 @@ class StudyFolder:
         try:
             fcntl.flock(journal.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{self.folder}: another program is at work on this study") from None
+            raise UsageError(f"{self.folder}: another program is at work on this {self._what}") from None
 
-    def add(self, cell: Cell, result: Result) -> None:
-        assert self._journal is not None, "results are added while the study is being written"
-        self._journal.write(msgspec.json.encode(_Line(cell.key(), result)) + b"\n")
+    def add(self, key: str, result: R) -> None:
+        assert self._journal is not None, "results are added while the folder is being written"
+        self._journal.write(msgspec.json.encode(_Line(key, msgspec.Raw(msgspec.json.encode(result)))) + b"\n")
         self._journal.flush()
+
+
+class StudyFolder(CellFolder[Result]):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, Result, "study")
 
     def write(self, table: Sequence[Row]) -> None:
         """The table, once all cells are finished. A figure of an earlier table goes."""

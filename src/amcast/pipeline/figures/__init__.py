@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from ._comparison import Mark, Panel, comparison
 from ._latency import latency_cdf
+from ._reproduced import Curve, ReproducedPanel, reproduced
 from ._style import Picture
 from ._time import latency, throughput
 from ._wire import wire_kinds
 
-__all__ = ["Mark", "Panel", "Picture", "all_figures", "comparison"]
+__all__ = ["Curve", "Mark", "Panel", "Picture", "ReproducedPanel", "all_figures", "comparison", "reproduced"]
 
 
 def all_figures(
