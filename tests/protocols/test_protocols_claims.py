@@ -25,6 +25,8 @@ from amcast.protocols import (
 )
 from amcast.protocols._spec import EXECUTION
 from amcast.sim import scenario, simulate
+from amcast.sim.faults import BYZANTINE, KINDS
+from amcast.sim.fuzz import fuzz_scenario, violations_of
 from amcast.sim.hops import measure_hops
 from amcast.trace import Run
 from amcast.workload import Micro
@@ -37,6 +39,22 @@ from amcast.workload import Micro
 def test_message_delays_are_as_claimed_with_any_number_of_groups(name: str, groups: int) -> None:
     measured = measure_hops(protocol(name), groups)
     assert {hops.case: hops.delays for hops in measured} == protocol(name).delays
+
+
+@pytest.mark.parametrize("name", ["byzcast", "bft"])
+def test_with_three_phases_byzantine_groups_take_a_delay_more_each(name: str) -> None:
+    """The published way, and safe under all faults and liars too."""
+    latency = {}
+    for two_phases in (True, False):
+        made = scenario(name, "unit", groups=2, messages=1, workload=Micro(2, 2), seed=1)
+        run = simulate(replace(made, options={"two_phases": two_phases})).run()
+        assert check_run(run).verdict == "pass"
+        latency[two_phases] = max(run.deliveries.t_us) - min(run.multicasts.t_us)
+    assert latency[False] * 3 == latency[True] * 4
+    for seed in range(6):
+        made = fuzz_scenario(name, seed, (*KINDS, BYZANTINE))
+        made = replace(made, options={**made.options, "two_phases": False})
+        assert violations_of(simulate(made)) == (), f"seed {seed}"
 
 
 # -- genuineness

@@ -527,10 +527,10 @@ def replicate_among_liars(
     """The `build` of a protocol that is an automaton, `make(group, topology, config)`, over a Byzantine log."""
     types = ByzantineTypes(frame, body, state)
 
-    def build(process: ProcessId, topology: Topology, config: ReplicaConfig, rng: Random) -> ByzantineReplica:
+    def build(process: ProcessId, topology: Topology, config: Any, rng: Random) -> ByzantineReplica:
         group = topology.group_of(process)
         assert group is not None
-        log = Bft(group, process, topology, config.paxos, rng)
+        log = Bft(group, process, topology, config.paxos, rng, config.two_phases)
         automaton = make(group, topology, config)
         return ByzantineReplica(process, topology, config, log, automaton, types, numbers_by_entry)
 

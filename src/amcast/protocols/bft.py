@@ -31,7 +31,11 @@ class RootedAutomaton(tree.TreeAutomaton):
         return group == self._root
 
 
-def _rooted(group: GroupId, topology: Topology, config: ReplicaConfig) -> RootedAutomaton:
+class BftConfig(ReplicaConfig, frozen=True, forbid_unknown_fields=True):
+    two_phases: bool = True  # see `ByzCastConfig`
+
+
+def _rooted(group: GroupId, topology: Topology, config: BftConfig) -> RootedAutomaton:
     return RootedAutomaton(group, topology)
 
 
@@ -44,7 +48,7 @@ SPEC = replace(
     delays={"local": 6, "global": 6},
     build=replicate_among_liars(tree.TreeFrame, tree.Relay, tree.TreeState, _rooted),
     numbers_by_entry=False,  # all enter at one group
-    config=ReplicaConfig,
+    config=BftConfig,
     fuzz_options=None,
     ingress_groups=ordering_group,
     ingress_from=None,

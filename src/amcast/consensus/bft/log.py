@@ -76,8 +76,15 @@ _STATUS_TICKS = 2
 
 class Bft(Log):
     def __init__(
-        self, group: GroupId, process: ProcessId, topology: Topology, config: PaxosConfig, rng: Random
+        self,
+        group: GroupId,
+        process: ProcessId,
+        topology: Topology,
+        config: PaxosConfig,
+        rng: Random,
+        two_phases: bool = True,
     ) -> None:
+        """`two_phases`: what all members wrote is decided at once. Members need not agree on it."""
         self.group = group
         self._process = process
         self._config = config
@@ -88,7 +95,7 @@ class Bft(Log):
         self._views = views = Views(members, config, ledger, self._checkpoints)
         self._rejoin = rejoin = Rejoin(members, ledger)
         self._proposals = Proposals(group, config, ledger, self._checkpoints)
-        self._votes = Votes(members, config, ledger, views, rejoin)
+        self._votes = Votes(members, config, ledger, views, rejoin, two_phases)
         self._catch_up = CatchUp(members, config, ledger, self._checkpoints, rejoin)
         self._reads = QuorumReads(members, ledger, views, rejoin)
         self._questions = Questions()

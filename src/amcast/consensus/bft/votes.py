@@ -36,7 +36,16 @@ _WAIT_FACTOR_MAX = 8  # the longest wait before votes are sent again, in `retran
 
 
 class Votes:
-    def __init__(self, members: Members, config: PaxosConfig, ledger: Ledger, views: Views, rejoin: Rejoin) -> None:
+    def __init__(
+        self,
+        members: Members,
+        config: PaxosConfig,
+        ledger: Ledger,
+        views: Views,
+        rejoin: Rejoin,
+        two_phases: bool = True,
+    ) -> None:
+        self._two_phases = two_phases
         self._members = members
         self._config = config
         self._ledger = ledger
@@ -125,7 +134,12 @@ class Votes:
     def _may_hope(self, instance: int, slot: Slot, out: Outbox) -> bool:
         """Whether all members wrote it, or may do so soon: then it need not be accepted."""
         view, value = slot.view, slot.values.get(slot.digest)
-        if value is None or value[:1] == COMMAND or any(at == view for at, _ in slot.accepts.values()):
+        if (
+            not self._two_phases
+            or value is None
+            or value[:1] == COMMAND
+            or any(at == view for at, _ in slot.accepts.values())
+        ):
             return False
         if self._all_wrote(slot):
             if not slot.decided:

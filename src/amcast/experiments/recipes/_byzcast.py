@@ -26,7 +26,9 @@ def cell(
     workload = Micro(*destinations, targets=targets, global_share=global_share, own_stream=True)
     if system == "BFT-SMaRt":
         workload = Micro(1, 1, own_stream=True)
-    options = {"parents": [*[groups] * targets, 0]} if system == "ByzCast" else {}
+    options: dict[str, Any] = {"two_phases": False}  # BFT-SMaRt always has three
+    if system == "ByzCast":
+        options["parents"] = [*[groups] * targets, 0]
     return planned(
         {"system": system, "targets": targets, **labels},
         "bft" if system == "Baseline" else "byzcast",
