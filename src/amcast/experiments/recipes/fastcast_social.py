@@ -52,7 +52,8 @@ def _expected(clients: int, name: str, published: float) -> Expectation:
         unit="ms",
         within=0.1 if clients == 1 else 0.25,
         basis="delays" if clients == 1 else "hardware",
-        why="Posts to one group change a group's clock between a leader's guess and its order, more often the more "
+        why="Perhaps: posts to one group change a group's clock between a leader's guess and its order, more often "
+        "the more "
         "clients "
         "there are: then guesses are wrong, and messages take the slow path of two round trips.",
     )
