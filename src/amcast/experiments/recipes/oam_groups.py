@@ -31,6 +31,12 @@ def _gap(senders: int) -> Measure:
     return quotient(_deliveries("oam", senders), _deliveries("multipaxos", senders))
 
 
+_WHY = (
+    "Paxos amcast's leader hears here from every destination what it holds, so more destinations cost it more. The "
+    "maxima "
+    "are also coarse: the highest of four rates that is sustained."
+)
+
 RECIPE = Recipe(
     name="oam-groups",
     title="Maximum throughput over the number of destinations",
@@ -46,6 +52,7 @@ RECIPE = Recipe(
             published=1.0,
             at_least=1.0,
             basis="hardware",
+            why=_WHY,
         )
         for name in PROTOCOLS
     ]
@@ -56,6 +63,7 @@ RECIPE = Recipe(
             published=1.0,
             at_most=1.0,
             basis="hardware",
+            why=_WHY,
         ),
         Expectation(
             what="optimistic over Paxos amcast with 5 destinations: still more",
