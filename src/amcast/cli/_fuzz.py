@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         driver: Annotated[
             Driver, typer.Option(help="Protocol processes alone, or whole nodes with their disks and connections.")
         ] = Driver.PROCESS,
-        faults: Annotated[str, typer.Option(help="Kinds of faults: all, none, or crash,partition,...")] = "all",
+        faults: Annotated[str, typer.Option(help="Kinds of faults: all, none, or some, as crash,loss")] = "all",
         durability: Annotated[
             str | None, typer.Option(help="Of nodes: sync, async or memory; drawn for each seed if not given.")
         ] = None,
@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --protocol byzcast --faults all,byzantine[/bold]
 
-        [bold]amcast fuzz -p flexcast --workload gtpcc[/bold]   warehouses must keep their invariants
+        [bold]amcast fuzz -p flexcast --workload gtpcc[/bold]   and what it keeps invariant
 
         [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """

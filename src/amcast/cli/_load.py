@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast load --rate 500 --messages 5000[/bold]   an open loop
 
-        [bold]amcast load --workload gtpcc[/bold]   on a cluster with [bold]--app amcast.net.node.tpcc:Tpcc[/bold]
+        [bold]amcast load --workload gtpcc[/bold]   `up --app amcast.net.node.tpcc:Tpcc`
         """
         from ..net.client.load import run_load
         from ..net.client.totals import read_totals

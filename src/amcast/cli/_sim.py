@@ -121,7 +121,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sim -p fastcast --network wan --client-region R2[/bold]
 
-        [bold]amcast sim -p flexcast --network aws --groups 12 --workload gtpcc -w locality=0.95[/bold]
+        [bold]amcast sim -p flexcast --network aws --workload gtpcc -w locality=0.95[/bold]
 
         [bold]amcast sim -p fastcast -o wrong_guesses=true --destinations 2[/bold]
         """

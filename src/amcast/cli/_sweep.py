@@ -143,7 +143,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast sweep -p all --client-region R1,R2 --latency client[/bold]
 
-        [bold]amcast sweep -p flexcast,skeen --network aws --groups 12 --workload gtpcc -w locality=0.9,0.99[/bold]
+        [bold]amcast sweep -p flexcast,skeen --workload gtpcc -w locality=0.9,0.99[/bold]
 
         [bold]amcast sweep --plan study.toml --out studies/mine --seeds 10[/bold]
 
