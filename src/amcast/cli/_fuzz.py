@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
 
         [bold]amcast fuzz --protocol byzcast --faults all,byzantine[/bold]
 
-        [bold]amcast fuzz -p flexcast --workload gtpcc[/bold]   and what it keeps invariant
+        [bold]amcast fuzz -p flexcast --workload gtpcc[/bold]   with transactions of TPC-C
 
         [bold]amcast fuzz --driver node -p oam --faults power-loss --durability sync[/bold]
         """
