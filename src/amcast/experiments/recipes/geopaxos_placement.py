@@ -22,7 +22,9 @@ RECIPE = Recipe(
     source="thesis, Figure 4.4",
     about="Three regions, users at arbitrary sites in the beginning; first access and affinity move them.",
     scaled="500 users instead of 10,000, each of which acts as often.",
-    notes="The thesis tells when placement is stable and where users end up; its graph of followers is not published.",
+    notes="The thesis tells when placement is stable and where users end up; its graph of followers is not published. "
+    "Where followers live is chosen here so that the spread over sites comes out once everybody is at home: what is "
+    "measured is whether, and how soon, placement gets them there.",
     cells=_cells,
     expects=[
         Expectation(
