@@ -67,6 +67,7 @@ class Service:
         self.topology: Topology = grid(2, 3)
         node = self.node = server.node
         node.topology, node.client_messages, node.has_batches = self.topology, spec.client_messages, spec.takes_batches
+        node.spec, node.checks_entries = spec, spec.numbers_by_entry
         server.config.limits.message_bytes = 1_000
         node.admission.admit.return_value = node.admission.admit_ingress.return_value = []
         self.service = ClientService(

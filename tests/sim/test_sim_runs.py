@@ -260,8 +260,8 @@ DELAYS = {  # message delays to two groups: at the client, at the first and at t
     "oam-baseline": (4, 3, 3),
     "oam": (4, 3, 3),
     "sequencer": (4, 2, 2),
-    "byzcast": (9, 8, 8),
-    "bft": (9, 8, 8),
+    "byzcast": (7, 6, 6),
+    "bft": (7, 6, 6),
     "geopaxos": (7, 7, 8),
 }
 

@@ -177,7 +177,7 @@ def test_a_cell_that_does_not_pass_is_shown_as_such(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, mutant: str, verdict: str, code: int, why: str
 ) -> None:
     break_protocol(monkeypatch, mutant)
-    outcome = cli(*BROKEN, "--messages", 30, "-p", "skeen,broken", "--jobs", 1, "--out", "out")
+    outcome = cli(*BROKEN, "--messages", 60, "-p", "skeen,broken", "--jobs", 1, "--out", "out")
     assert outcome.code == code
     assert f"{verdict} Broken, 2 groups, network lan" in outcome.out
     table = pq.read_table("out/results.parquet").to_pylist()
@@ -187,13 +187,13 @@ def test_a_cell_that_does_not_pass_is_shown_as_such(
     assert "Skeen, 2 groups" in figure
     assert "Broken" not in figure
     assert "1 of 2 cells did not pass" in figure
-    again = cli(*BROKEN, "--messages", 30, "-p", "skeen,broken", "--jobs", 1, "--out", "out", "--json")
+    again = cli(*BROKEN, "--messages", 60, "-p", "skeen,broken", "--jobs", 1, "--out", "out", "--json")
     assert (again.code, again.json["verdict"], again.json["resumed_cells"]) == (code, verdict, 2)
 
 
 def test_without_a_cell_that_passed_there_is_no_figure(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     break_protocol(monkeypatch, "no-pending-hard")
-    outcome = cli(*BROKEN, "--messages", 30, "-p", "broken", "--jobs", 1, "--out", "out", "--json")
+    outcome = cli(*BROKEN, "--messages", 60, "-p", "broken", "--jobs", 1, "--out", "out", "--json")
     assert outcome.code == 1
     assert outcome.json["files"] == ["out/results.csv", "out/results.parquet"]
 
