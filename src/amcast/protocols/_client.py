@@ -159,6 +159,25 @@ class Client(Process):
         return self._new_messages(wanted)
 
     def _new_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        if self._entry_of is not None:
+            return self._new_numbered_messages(wanted)
+        last = self._next_seq + len(wanted)
+        if last > self._ask_from or last - self._settled > self._ask_ahead:
+            self._change_id_for(len(wanted))
+        seq, settled, checked = self._next_seq, self._settled, self._checked
+        first = self._process << SEQ_BITS | seq
+        try:
+            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
+        except KeyError:  # destinations that are new here
+            made = []
+        if not made or _largest(made) > PAYLOAD_LIMIT:
+            checked = {dst: self._check(dst, payload) for dst, payload in wanted}
+            made = [AppMessage(id_, checked[dst], payload, settled) for id_, (dst, payload) in enumerate(wanted, first)]
+        self._next_seq = seq + len(wanted)
+        return made
+
+    def _new_numbered_messages(self, wanted: Sequence[tuple[tuple[GroupId, ...], bytes]]) -> list[AppMessage]:
+        """The same where a number says at which group a message enters."""
         checked = self._checked
         if any(dst not in checked or len(payload) > PAYLOAD_LIMIT for dst, payload in wanted):
             checked = {dst: self._check(dst, payload) for dst, payload in wanted}
@@ -179,8 +198,6 @@ class Client(Process):
         checked: Mapping[tuple[GroupId, ...], tuple[GroupId, ...]],
     ) -> Sequence[int]:
         seq = self._next_seq
-        if self._entry_of is None:
-            return range(seq, seq + len(wanted))
         numbers: list[int] = []
         for dst, _ in wanted:
             seq = self._number_for(seq, checked[dst])
@@ -497,6 +514,10 @@ def start_all(messages: list[AppMessage]) -> list[Start]:
     if len(messages) == 1:
         return [Start((messages[0],))]
     return [Start(tuple(some)) for some in _cut(messages, _START_BYTES, len(messages))] if messages else []
+
+
+def _largest(messages: list[AppMessage]) -> int:
+    return max(map(len, [message.payload for message in messages]))
 
 
 def _first_id(parts: list[AppMessage]) -> MessageId:
