@@ -263,19 +263,16 @@ class Disk:
         found = self.entry(path)
         return [] if not isinstance(found, Folder) else _files(path, found)
 
-    def bytes_under(self, path: PurePath, prefix: str) -> int:
-        """What the files of the folders below `path` have whose names begin with `prefix`."""
+    def bytes_under(self, path: PurePath, prefix: str = "") -> int:
+        """What the files have below those names in the folder `path` that begin with `prefix`."""
         found = self.entry(path)
         if not isinstance(found, Folder):
             return 0
-        chosen = (entry for name, entry in found.names.items() if name.startswith(prefix))
-        return sum(
-            len(file.data)
-            for folder in chosen
-            if isinstance(folder, Folder)
-            for file in folder.names.values()
-            if isinstance(file, File)
-        )
+        return sum(_size(entry) for name, entry in found.names.items() if name.startswith(prefix))
+
+
+def _size(entry: File | Folder) -> int:
+    return len(entry.data) if isinstance(entry, File) else sum(map(_size, entry.names.values()))
 
 
 def _copy(folder: Folder) -> Folder:

@@ -59,6 +59,7 @@ class NodeSimulation:
         self.scenario = scenario
         self._config = config = scenario.config()
         self._trace = Path(config.folder) / config.data / "trace"
+        self._log_bytes_max = config.replica_config().paxos.snapshot_bytes + _SPARE_BYTES
         self.world = World(scenario.seed, self._trace)
         self.problems: list[tuple[str, str]] = []
         wall_us = config.epoch_s * 1_000_000 + 1_000_000_000
@@ -160,11 +161,10 @@ class NodeSimulation:
     def _check_bounds(self) -> None:
         """What waits for a disk takes a bounded part of memory, and the record log a bounded part of the disk."""
         limit = self.scenario.limits.undurable_bytes + _SPARE_BYTES
-        snapshot_bytes = self._config.replica_config().paxos.snapshot_bytes + _SPARE_BYTES
         for name, node in self.nodes.items():
             if node.is_up and node.waiting_bytes() > limit:
                 self._on_problem("memory", f"at {name} {node.waiting_bytes()} bytes wait for the disk")
-            if node.log_bytes() > snapshot_bytes:
+            if node.log_bytes() > self._log_bytes_max:
                 self._on_problem("disk", f"the record log of {name} has {node.log_bytes()} bytes")
             trace_limit = self.scenario.limits.trace_bytes
             if trace_limit and node.trace_bytes() > trace_limit + _TRACE_SPARE_BYTES:

@@ -202,8 +202,11 @@ class Intake:
     def _take_multicasts(self) -> Multicasts:
         parts = [multicasts_of(np.zeros(0, row_type(MULTICAST_RUN)))[0]]
         for file in self._files_of("multicasts"):
+            found = file.rows()
+            if not len(found):
+                continue
             try:
-                part, rows = multicasts_of(file.rows())
+                part, rows = multicasts_of(found)
             except ValueError as error:
                 raise file.damaged(str(error)) from error
             file.take_rows(rows)
