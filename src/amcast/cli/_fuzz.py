@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from ._output import FAIL, JsonOption, coloured, console, line, print_json, prog
 from ._parse import WorkloadOptions, parse_workload, parse_workloads
 
 if TYPE_CHECKING:  # a command that needs no nodes starts without importing them
+    from multiprocessing.queues import SimpleQueue
+
     from ..netsim import NodeFinding, NodeFuzzResult
 
 
@@ -153,9 +156,15 @@ def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResul
     if workers == 1:
         yield from map(_run_job, todo)
         return
-    pool = ProcessPoolExecutor(workers)
+    context = multiprocessing.get_context()
+    cores: SimpleQueue[int | None] = context.SimpleQueue()
+    for core in _cores_of(workers):
+        cores.put(core)
+    # Jobs of nodes take half a second each: small pieces, so that no worker waits long for the last one.
+    chunk = 2 if todo[0].driver is Driver.NODE else 16
+    pool = ProcessPoolExecutor(workers, context, _stay_on_core, (cores,))
     try:
-        yield from pool.map(_run_job, todo, chunksize=min(16, max(1, len(todo) // (workers * 4))))
+        yield from pool.map(_run_job, todo, chunksize=min(chunk, max(1, len(todo) // (workers * 4))))
     except BaseException:  # Ctrl-C, or a finding ends the search: nobody wants the rest
         for worker in list(pool._processes.values()):
             worker.terminate()
@@ -163,6 +172,19 @@ def _run_jobs(todo: list[Job], jobs: int) -> Iterator[FuzzResult | NodeFuzzResul
     finally:
         # Waits: a pool that is still ending when the program exits would write to a pipe that is closed by then.
         pool.shutdown(cancel_futures=True)
+
+
+def _cores_of(workers: int) -> list[int | None]:
+    """One for each worker if there are as many; else the operating system chooses."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [*cores] if workers == len(cores) else [None] * workers
+
+
+def _stay_on_core(cores: SimpleQueue[int | None]) -> None:
+    """Of the threads that simulate nodes one runs at a time: a hand-over to another core would only cost time."""
+    core = cores.get()
+    if core is not None:
+        os.sched_setaffinity(0, {core})
 
 
 class Done:
