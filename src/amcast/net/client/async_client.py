@@ -76,6 +76,8 @@ class _Call(msgspec.Struct, gc=False):
         """By the names of the groups. Raises if a group has not executed the message."""
         if self.problem:
             raise UsageError(self.problem)
+        if self.only is not None and not isinstance(self.result, int):
+            return {_name_of(self.only): self.result}
         told = {self.dst[0]: self.result} if self.told is None else self.told
         results: dict[str, bytes | None] = {}
         for group in self.dst:
@@ -134,16 +136,17 @@ class WaitingClient(Client):
                 continue
             if call.only == group:
                 call.result, call.is_complete = result, True
+                del calls[id_]
             elif call.only is not None or not self._is_news(call, sender, group, (result, problem)):
                 continue
+            elif call.is_complete:
+                del calls[id_]
             if problem:
                 call.problem = problem
             if call.is_told is not None:
                 call.is_told.set()
-            if call.is_complete:
-                del calls[id_]
-                if self._delivered:
-                    self.release(id_)
+            if call.is_complete and self._delivered:
+                self.release(id_)
 
     def _is_news(self, call: _Call, sender: ProcessId, group: GroupId, answer: tuple[Result, str]) -> bool:
         """Whether it is known by this, what one of several groups answered, or one whose members may lie."""
@@ -317,7 +320,7 @@ class AsyncClient(Observer):
         too busy all the time. The client then goes on trying in the background, under the same id: the message may be
         delivered later, but never twice.
         """
-        driver = self._open
+        driver = self._driver or self._open
         given = payload if type(payload) is bytes else _checked(payload)
         message, future = self._submit(driver, groups, as_sent(given))
         await self._finish(driver, message.id, future, timeout)
@@ -374,14 +377,11 @@ class AsyncClient(Observer):
             _, answer = self.submit_call(groups, payload, timeout, key=key)
             return await answer
         enclosed = as_sent(payload) if key is None and type(payload) is bytes else self._enclosed(payload, key)
-        driver = self._open
+        driver = self._driver or self._open
         message, future = self._submit(driver, groups, enclosed)
         call = driver.process.begin_call(message)
         await self._finish(driver, message.id, future, timeout, call)
-        result = call.result
-        if call.only is None or call.problem or isinstance(result, int):
-            return call.results()
-        return {_name_of(call.only): result}
+        return call.results()
 
     def _submit_and_write_down(
         self, history: HistoryWriter, groups: str | Iterable[str], payload: bytes, timeout: float | None
