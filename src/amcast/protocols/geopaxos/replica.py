@@ -224,7 +224,7 @@ class GeoPaxos(Replica):
             self._reply(message.sender, message.id, message.dst)
         elif message.id not in self._asked:
             asked = Asked(message, self._new_attempt(message))
-            if self._asked.add(message, asked):
+            if not self._is_given_up(asked.attempt) and self._asked.add(message, asked):
                 self._submit(asked, asked.attempt.dst, False, out)
 
     def _is_executed(self, message: AppMessage) -> bool:
@@ -234,6 +234,11 @@ class GeoPaxos(Replica):
         """With the sites as this replica knows them: if they are not the right ones any more, the attempt is void."""
         number = self._execution.void.get(message.id, -1) + 1
         return Attempt(message.id, number, self._execution.placement.sites_of(decode_operation(message.payload)))
+
+    def _is_given_up(self, attempt: Attempt) -> bool:
+        """Whether a site has it from the client that the operation needs no answer. That site does not take its content
+        any more: each attempt would hold up the other sites, and be void."""
+        return any(self._tracks[site].admitted.is_settled(attempt.id) for site in attempt.dst)
 
     def _submit(self, asked: Asked, sites: Iterable[GroupId], is_again: bool, out: Outbox) -> None:
         """STEP1 to these sites: to the leader, or if that did not help to all of them."""
@@ -335,8 +340,14 @@ class GeoPaxos(Replica):
         known = [stamp for stamp in stamps if stamp is not None]
         return max(known) if len(known) == len(stamps) else None
 
+    def _forget_proposals(self) -> None:
+        """What this leader proposed may not come to it through its log. If it proposes it again and both come, the
+        second one changes nothing; if it never did, others would wait for ever for what the first one did not do."""
+        self._proposed, self._marking = set(), False
+
     def _on_elected(self, out: Outbox) -> None:
-        self._proposed, self._waiting, self._marking = set(), {}, False
+        self._forget_proposals()
+        self._waiting = {}
         for attempt in list(self._own.pending):
             self._on_stamp(attempt, out)
         for asked in self._asked.values():
@@ -375,8 +386,12 @@ class GeoPaxos(Replica):
             self._try_again(self._asked[attempt.id], out)
 
     def _try_again(self, asked: Asked, out: Outbox) -> None:
-        asked.attempt, asked.ticks = self._new_attempt(asked.message), 0
-        self._submit(asked, asked.attempt.dst, False, out)
+        attempt = self._new_attempt(asked.message)
+        if self._is_given_up(attempt):
+            self._asked.pop(attempt.id)
+            return
+        asked.attempt, asked.ticks = attempt, 0
+        self._submit(asked, attempt.dst, False, out)
 
     def _propose_mark(self, out: Outbox) -> None:
         """One at a time: what comes meanwhile shares the next one."""
@@ -574,7 +589,7 @@ class GeoPaxos(Replica):
         loaded = decode_state(state)
         if loaded.tracks[self._group].position > self._own.position:
             self._kept = loaded.kept
-            self._marking = False  # the mark that this leader proposed may be in the part that it takes over
+            self._forget_proposals()  # they may be in the part that is taken over, and are not seen to come then
         for site, track in loaded.tracks.items():
             if track.position > self._tracks[site].position:
                 self._tracks[site] = self._new_track(track)

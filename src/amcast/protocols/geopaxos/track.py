@@ -17,11 +17,12 @@ from collections import deque
 
 import msgspec
 
-from ...core import AppMessage, GroupId, ProcessId, Timestamp, clock_of, sender_of, seq_of, timestamp
+from ...core import AppMessage, GroupId, MessageId, ProcessId, Timestamp, clock_of, sender_of, seq_of, timestamp
 from .messages import Attempt, Final, Key, Mark, Order
 
 NOTHING: Key = (-1, -1)  # before everything
 NEVER: Key = ((1 << 63) - 1, 0)  # after everything
+STANDS = 4_096  # instances: more than a log gets while one site follows it and asks for an attempt
 
 
 def multi_key(ts: Timestamp) -> Key:
@@ -30,40 +31,77 @@ def multi_key(ts: Timestamp) -> Key:
 
 
 class AdmittedOfSender(msgspec.Struct, array_like=True):
-    settled: int = 0  # its sender has answers for all messages with lower numbers
-    moved_at: int = 0  # the instance at which that last changed
-    attempts: dict[int, list[tuple[int, tuple[GroupId, ...]]]] = {}  # by sequence number, from `settled` on
+    """What the log has of one sender. Two pairs say what was forgotten: (what the sender called settled, the instance
+    after the one that said so). The latest changes whenever the sender settles more; the one before it stands still for
+    `STANDS` instances. So whoever asks for what is settled can follow the log as far as it must, however fast the
+    sender goes on.
+    """
+
+    forgotten: list[tuple[int, int]] = []
+    # By sequence number: the attempt's number, its sites, and the instance that has it.
+    attempts: dict[int, list[tuple[int, tuple[GroupId, ...], int]]] = {}
+
+    @property
+    def settled(self) -> int:
+        """The sender has answers for all messages with lower numbers, as it says."""
+        return self.forgotten[-1][0] if self.forgotten else 0
+
+    def forgotten_below(self, seq: int) -> int:
+        """Attempts with this sequence number may be forgotten if they are in instances below this one: never less
+        than it was. 0: none is."""
+        return next((below for settled, below in self.forgotten if seq < settled), 0)
+
+    def settle(self, settled: int, instance: int) -> None:
+        below = instance + 1
+        if len(self.forgotten) == 2:
+            first = self.forgotten[0]
+            del self.forgotten[0 if below - first[1] >= STANDS else 1]
+        self.forgotten.append((settled, below))
+        self.attempts = {
+            seq: known
+            for seq, known in self.attempts.items()
+            if seq >= settled or known[-1][2] >= self.forgotten_below(seq)
+        }
 
 
 class Admitted(msgspec.Struct, array_like=True):
     """The attempts that are in the log: each counts once.
 
     What is settled is forgotten, and taken no more: it is in the log already, or a late copy that nobody needs. But
-    another site may have ordered such a late copy, and wait for this one. It then says how far it has followed this
-    log. If it knows all that was forgotten here, and has not seen the attempt, then the attempt is new.
+    another site may have ordered such a late copy, and wait for this one: what one client calls settled must not stop
+    the operations of others. The site then says how far it has followed this log. If it knows all that may have been
+    forgotten here, and has not seen the attempt, then the attempt is new.
     """
 
     senders: dict[ProcessId, AdmittedOfSender] = {}
 
     def is_new(self, order: Order) -> bool:
-        of = self.senders.get(sender_of(order.attempt.id))
+        attempt = order.attempt
+        of = self.senders.get(sender_of(attempt.id))
         if of is None:
             return True
-        seq, which = seq_of(order.attempt.id), (order.attempt.number, order.attempt.dst)
-        if which in of.attempts.get(seq, ()):
-            return False
-        return seq >= of.settled or order.followed >= of.moved_at
+        seq = seq_of(attempt.id)
+        for number, dst, _ in of.attempts.get(seq, ()):
+            if number == attempt.number and dst == attempt.dst:
+                return False
+        below = of.forgotten_below(seq)
+        return below == 0 or order.followed >= below
+
+    def is_settled(self, id_: MessageId) -> bool:
+        """Whether the log has it from the sender that it needs no answer to this message."""
+        of = self.senders.get(sender_of(id_))
+        return of is not None and seq_of(id_) < of.settled
 
     def admit(self, order: Order, instance: int) -> bool:
         if not self.is_new(order):
             return False
-        of = self.senders.setdefault(sender_of(order.attempt.id), AdmittedOfSender())
-        seq = seq_of(order.attempt.id)
-        of.attempts.setdefault(seq, []).append((order.attempt.number, order.attempt.dst))
-        settled = min(order.settled, seq)
+        attempt = order.attempt
+        of = self.senders.setdefault(sender_of(attempt.id), AdmittedOfSender())
+        seq = seq_of(attempt.id)
+        of.attempts.setdefault(seq, []).append((attempt.number, attempt.dst, instance))
+        settled = min(order.settled, seq)  # a message never settles itself
         if settled > of.settled:
-            of.settled, of.moved_at = settled, instance + 1
-            of.attempts = {each: which for each, which in of.attempts.items() if each >= settled}
+            of.settle(settled, instance)
         return True
 
 
