@@ -84,6 +84,8 @@ def test_a_leader_that_takes_over_a_state_does_not_wait_for_its_proposals() -> N
         assert stand.replica(leader)._own.position > before, "the follower decided what the leader does not know yet"
 
     stand.later(stand.delay_us * 5 // 2, hand_state)
+    stand.pass_time(20 * MS)
+    assert stand.pending(1) == [3], "g1 has ordered the liar's operation, and waits for g2"
     wanted = stand.call(X, Y)
     assert stand.simulation.settle(), "the honest client's operation waits for ever"
     assert stand.is_executed(wanted)
