@@ -1,7 +1,7 @@
 """GeoPaxos with clients that lie: a site may have ordered what another one refuses, and must not wait for it for ever.
 
-Two sites with an object each, X and Y. An operation of the liar on both is ordered by g1, while g2 counts it as settled,
-since the liar says so there in an operation on Y alone. Whatever others do with X and Y waits behind it.
+Two sites with an object each, X and Y. An operation of the liar on both is ordered by g1, while g2 counts it as
+settled, since the liar says so there in an operation on Y alone. Whatever others do with X and Y waits behind it.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ Where this departs from the thesis:
   nothing of the own site waits for it.
 - One site of an operation gets all of it, the others its id (section 4.4.3). If the one that got it never orders it,
   say since its proposer crashed, the others have it ordered without: the attempt is void, and nobody waits for ever.
+- What a client calls settled is forgotten, and not ordered again (see `Admitted`). The thesis remembers all operations.
+  A site that waits for another one which refuses an attempt so has it ordered without, too: clients may lie.
 - A group that is no site, if `sites` names others, only learns: it orders nothing but its own marks.
 
 A site keeps the values of its log until a majority of each other group has them on disk, whatever its log forgets. When
@@ -236,8 +238,8 @@ class GeoPaxos(Replica):
         return Attempt(message.id, number, self._execution.placement.sites_of(decode_operation(message.payload)))
 
     def _is_given_up(self, attempt: Attempt) -> bool:
-        """Whether a site has it from the client that the operation needs no answer. That site does not take its content
-        any more: each attempt would hold up the other sites, and be void."""
+        """Whether a site has it from the client that the operation needs no answer. That site takes it only without its
+        content any more, if another one waits for it: attempt after attempt would hold up the others, and be void."""
         return any(self._tracks[site].admitted.is_settled(attempt.id) for site in attempt.dst)
 
     def _submit(self, asked: Asked, sites: Iterable[GroupId], is_again: bool, out: Outbox) -> None:
